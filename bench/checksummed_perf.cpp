@@ -2,16 +2,13 @@
 /// Cost of checksums: all-gather and reduce-scatter with and without them, alternating.
 
 #include "support/data.hpp"
-#include "support/interleaved.hpp"
 #include "support/launch.hpp"
 #include "support/rank_times.hpp"
 #include "support/report.hpp"
-#include "support/statistics.hpp"
 
 #include <zeropp/checksummed.hpp>
 #include <zeropp/transport/counting.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,27 +28,17 @@ using namespace zeropp_bench;
 using quantizers =
     zeropp::named_quantizers<zeropp::cast_to<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
 
-const std::vector<column> columns{{"", "size", "(B)", 12},
-                                  {"", "collective", "", 40},
-                                  {"", "quantizer", "", 10},
-                                  {"without", "time", "(us)", 10},
-                                  {"with checksums", "time", "(us)", 10},
-                                  {"with checksums", "cost", "(%)", 6},
-                                  {"wire bytes, all ranks", "without", "(B)", 12},
-                                  {"wire bytes, all ranks", "added", "(B)", 8},
-                                  {"processor, all ranks", "without", "(us)", 10},
-                                  {"processor, all ranks", "with", "(us)", 10},
-                                  {"", "#wrong", "", 6}};
-
-/// Processor time of all ranks in one iteration, in seconds: the median over the last `iterations`. Collective.
-double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {
-    std::vector<double> timed(spent.end() - iterations, spent.end());
-    if (!ranks.speaks_for_process()) std::fill(timed.begin(), timed.end(), 0.0);
-    const std::vector<double> of_ranks = ranks.gather(std::span<const double>(timed));
-    std::vector<double> sums(timed.size());
-    for (std::size_t i = 0; i != of_ranks.size(); ++i) sums[i % sums.size()] += of_ranks[i];
-    return summary(sums).median;
-}
+const std::vector<column> columns{{"", "size", "(B)", 12, "/size"},
+                                  {"", "collective", "", 40, "/collective"},
+                                  {"", "quantizer", "", 10, "/quantizer"},
+                                  {"without", "time", "(us)", 10, "/time_us", 1},
+                                  {"with checksums", "time", "(us)", 10, "/time_with_checksums_us", 1},
+                                  {"with checksums", "cost", "(%)", 6, "/cost_percent", 1},
+                                  {"wire bytes, all ranks", "without", "(B)", 12, "/wire_bytes"},
+                                  {"wire bytes, all ranks", "added", "(B)", 8, "/wire_bytes_added"},
+                                  {"processor, all ranks", "without", "(us)", 10, "/processor_us", 1},
+                                  {"processor, all ranks", "with", "(us)", 10, "/processor_with_checksums_us", 1},
+                                  {"", "#wrong", "", 6, "/wrong"}};
 
 any_host_transport with_checksums(any_host_transport inner) {
     return any_host_transport(zeropp::checksummed<any_host_transport>(std::move(inner)));
@@ -89,11 +76,7 @@ public:
     checksum_rows(const program_facts& program, const options& o, ranks_on<host_place>& ranks)
         : options_(o), ranks_(ranks), without_(ranks.nodes(), ranks.world()),
           with_(ranks.nodes(), with_checksums(ranks.world())), report_(ranks.rank() == 0, columns) {
-        describe_program(report_, program, o);
-        report_.fact("transport", ranks.transport_name());
-        report_.fact("ranks", ranks.size());
-        report_.fact("nodes", ranks.nodes().groups());
-        report_.fact("ranks_per_node", ranks.nodes().group_size(0));
+        describe_program(report_, program, o, ranks);
         report_.comment("size: bytes of the whole tensor of floats; one quantizer for both hops");
         report_.comment("time: of the slowest rank from a barrier on, the median over iterations, by turns");
         report_.comment("processor: the time that all ranks' processes spent in one iteration, the median");
@@ -108,29 +91,18 @@ public:
         wrong_ += wrong;
         const std::uint64_t data = bytes_of(ranks_, call, [](any_host_transport inner) { return inner; });
         const std::uint64_t all = bytes_of(ranks_, call, with_checksums);
-        std::vector<double> spent[2];
-        const std::function<void()> contestants[] = {watched([&] { call(without_); }, spent[0]),
-                                                     watched([&] { call(with_); }, spent[1])};
-        const auto seconds =
-            time_interleaved(contestants, options_.warmup_iterations, options_.iterations, [&] { ranks_.barrier(); });
-        const double without = slowest(ranks_, seconds[0]).median * 1e6;
-        const double with = slowest(ranks_, seconds[1]).median * 1e6;
-        const double cost = 100 * (with / without - 1);
-        const double processor_without = processor_time(ranks_, spent[0], options_.iterations) * 1e6;
-        const double processor_with = processor_time(ranks_, spent[1], options_.iterations) * 1e6;
-        report_.row({std::to_string(bytes), name, quantizer, cell(without, 1), cell(with, 1), cell(cost, 1),
-                     std::to_string(data), std::to_string(all - data), cell(processor_without, 1),
-                     cell(processor_with, 1), std::to_string(wrong)},
-                    {{"size", bytes},
+        const auto times = measure_in_turns(ranks_, options_, {[&] { call(without_); }, [&] { call(with_); }});
+        const double without = times[0].slowest.median, with = times[1].slowest.median;
+        report_.row({{"size", bytes},
                      {"collective", name},
                      {"quantizer", quantizer},
-                     {"time_us", json_number(without)},
-                     {"time_with_checksums_us", json_number(with)},
-                     {"cost_percent", json_number(cost)},
+                     {"time_us", without * 1e6},
+                     {"time_with_checksums_us", with * 1e6},
+                     {"cost_percent", 100 * (with / without - 1)},
                      {"wire_bytes", data},
                      {"wire_bytes_added", all - data},
-                     {"processor_us", json_number(processor_without)},
-                     {"processor_with_checksums_us", json_number(processor_with)},
+                     {"processor_us", times[0].processor * 1e6},
+                     {"processor_with_checksums_us", times[1].processor * 1e6},
                      {"wrong", wrong}});
     }
 

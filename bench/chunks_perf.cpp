@@ -2,7 +2,6 @@
 /// Fixed numbers of chunks, and both all-reduce algorithms, beside the library's choice, alternating.
 
 #include "support/data.hpp"
-#include "support/interleaved.hpp"
 #include "support/launch.hpp"
 #include "support/quantizers.hpp"
 #include "support/rank_times.hpp"
@@ -15,6 +14,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -69,19 +69,20 @@ private:
 };
 
 std::vector<column> columns() {
-    std::vector<column> all{{"", "size", "(B)", 12}, {"", "collective", "", 16}};
-    for (const int chunks : fixed) all.push_back({"time in chunks (us)", std::to_string(chunks), "", 11});
-    all.push_back({"", "automatic", "(us)", 11});
-    all.push_back({"automatic", "/ best", "", 7});
+    std::vector<column> all{{"", "size", "(B)", 12, "/size"}, {"", "collective", "", 16, "/collective"}};
+    for (const int chunks : fixed) {
+        const std::string number = std::to_string(chunks);
+        all.push_back({"time in chunks (us)", number, "", 11, "/" + number, 0});
+    }
+    all.push_back({"", "gather", "(us)", 11, "/gather", 0});
+    all.push_back({"", "automatic", "(us)", 11, "/automatic", 0});
+    all.push_back({"automatic", "/ best", "", 7, "/of_best", 2});
     return all;
 }
 
 int run(const options& o, ranks_on<host_place>& ranks, const program_facts& program) {
     report rows(ranks.rank() == 0, columns());
-    describe_program(rows, program, o);
-    rows.fact("transport", ranks.transport_name());
-    rows.fact("nodes", ranks.nodes().groups());
-    rows.fact("ranks_per_node", ranks.nodes().group_size(0));
+    describe_program(rows, program, o, ranks);
     rows.comment("int8:256 intra-node and int4:128 inter-node; gather is the one-shot all-reduce, in one chunk");
     rows.heading();
     comm_on<host_place> comm(ranks.nodes(), ranks.world());
@@ -93,26 +94,18 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             for (const int chunks : fixed) contestants.push_back([&call, chunks] { call(chunks); });
             if (has_gather) contestants.push_back([&made] { made.all_reduce(1, algorithm::one_shot); });
             contestants.push_back([&call] { call(zeropp::auto_chunks); });
-            const auto seconds =
-                time_interleaved(contestants, o.warmup_iterations, o.iterations, [&] { ranks.barrier(); });
-            std::vector<double> medians;
-            for (const auto& s : seconds) medians.push_back(slowest(ranks, s).median * 1e6);
-            const double best = *std::min_element(medians.begin(), medians.end() - 1);
-            std::vector<std::string> cells{std::to_string(bytes), name};
-            nlohmann::ordered_json json{{"size", bytes}, {"collective", name}};
-            for (std::size_t i = 0; i != fixed.size(); ++i) {
-                cells.push_back(cell(medians[i], 0));
-                json[std::to_string(fixed[i])] = medians[i];
+            const std::vector<rank_times> times = measure_in_turns(ranks, o, std::move(contestants));
+            const auto us = [&](std::size_t contestant) { return times[contestant].slowest.median * 1e6; };
+            nlohmann::ordered_json row{{"size", bytes}, {"collective", name}};
+            double best = us(0);
+            for (std::size_t i = 0; i + 1 != times.size(); ++i) {
+                row[i < fixed.size() ? std::to_string(fixed[i]) : "gather"] = us(i);
+                best = std::min(best, us(i));
             }
-            cells.push_back(cell(medians.back(), 0));
-            cells.push_back(cell(medians.back() / best, 2));
-            json["automatic"] = medians.back();
-            json["of_best"] = medians.back() / best;
-            if (has_gather) {
-                json["gather"] = medians[fixed.size()];
-                cells.back() += "  gather " + cell(medians[fixed.size()], 0);
-            }
-            rows.row(cells, json);
+            const double automatic = us(times.size() - 1);
+            row["automatic"] = automatic;
+            row["of_best"] = automatic / best;
+            rows.row(std::move(row));
         };
         measure("all-gather", [&](int chunks) { made.gather(chunks); }, false);
         measure("reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);

@@ -6,6 +6,7 @@
 #include "support/interleaved.hpp"
 #include "support/options.hpp"
 #include "support/plain_loop.hpp"
+#include "support/processor.hpp"
 #include "support/quantizers.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
@@ -14,20 +15,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <functional>
-#include <iterator>
-#include <limits>
 #include <memory>
-#include <set>
+#include <optional>
 #include <span>
-#include <sstream>
-#include <stdexcept>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -40,81 +36,26 @@ constexpr std::uint64_t first_seed = 1;
 constexpr std::array contributor_counts{2, 4, 8};
 
 std::vector<column> columns_of(const options& o) {
-    std::vector<column> columns{{"", "size", "(B)", 12},
-                                {"", "count", "(elements)", 12},
-                                {"", "type", "", 8},
-                                {"", "quantizer", "", 24},
-                                {"", "operation", "", 15},
-                                {"codec", "time", "(us)", 10},
-                                {"codec", "p99", "(us)", 10},
-                                {"codec", "speed", "(GB/s)", 7},
-                                {"codec", "element", "(ns)", 7},
-                                {"plain loop", "time", "(us)", 10},
-                                {"plain loop", "speed", "(GB/s)", 7},
-                                {"", "codec/", "loop", 6}};
+    std::vector<column> columns{{"", "size", "(B)", 12, "/size"},
+                                {"", "count", "(elements)", 12, "/count"},
+                                {"", "type", "", 8, "/type"},
+                                {"", "quantizer", "", 24, "/quantizer"},
+                                {"", "operation", "", 15, "/operation"},
+                                {"codec", "time", "(us)", 10, "/time_us", 2},
+                                {"codec", "p99", "(us)", 10, "/p99_us", 2},
+                                {"codec", "speed", "(GB/s)", 7, "/speed_gbs", 2},
+                                {"codec", "element", "(ns)", 7, "/element_ns", 4},
+                                {"plain loop", "time", "(us)", 10, "/loop_time_us", 2},
+                                {"plain loop", "speed", "(GB/s)", 7, "/loop_speed_gbs", 2},
+                                {"", "codec/", "loop", 6, "/fraction_of_loop", 3}};
     if (o.threads > 1) {
         const std::string threads = std::to_string(o.threads) + " threads";
-        columns.insert(columns.end(), {{threads, "codec", "times", 6}, {threads, "loop", "times", 6}});
+        columns.push_back({threads, "codec", "times", 6, "/threads_times", 2});
+        columns.push_back({threads, "loop", "times", 6, "/threads_loop_times", 2});
     }
-    columns.insert(columns.end(), {{"", "#wrong", "", 6}, {"", "SQNR", "(dB)", 6}});
+    columns.push_back({"", "#wrong", "", 6, "/wrong"});
+    columns.push_back({"", "SQNR", "(dB)", 6, "/sqnr_db", 2, "exact"});
     return columns;
-}
-
-/// The entry `key` of the first processor in /proc/cpuinfo; empty if there is none.
-std::string processor(const std::string& key) {
-    std::ifstream info("/proc/cpuinfo");
-    for (std::string line; std::getline(info, line);) {
-        if (line.starts_with(key + "\t") || line.starts_with(key + ":")) {
-            const std::size_t colon = line.find(": ");
-            return colon == std::string::npos ? "" : line.substr(colon + 2);
-        }
-    }
-    return "";
-}
-
-/// Features of the processor that the codec's loops use or could use.
-std::string features() {
-    std::istringstream words(processor("flags").append(" ").append(processor("Features")));
-    const std::set<std::string> all{std::istream_iterator<std::string>(words), {}};
-    std::string found;
-    for (const char* feature : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi",
-                                "avx512_fp16", "asimd", "asimdhp", "sve"}) {
-        if (all.contains(feature)) found.append(found.empty() ? "" : " ").append(feature);
-    }
-    return found;
-}
-
-/// Uses the target `wanted`, or the best one if it is empty, and returns its name. Throws std::runtime_error if the
-/// processor lacks it.
-std::string take_target(const std::string& wanted) {
-    static constexpr std::array names{"baseline", "avx2", "avx512"};
-    using zeropp::detail::active_host_target;
-    for (const auto target : zeropp::detail::host_targets()) {
-        if (names.at(static_cast<std::size_t>(target)) == wanted) active_host_target() = target;
-    }
-    const std::string used = names.at(static_cast<std::size_t>(active_host_target()));
-    if (!wanted.empty() && used != wanted) {
-        throw std::runtime_error("--target: expected what this processor has, " + used + " or less, given " + wanted);
-    }
-    return used;
-}
-
-/// Current clock of the core in GHz, from a chain of dependent multiplications. Each takes 3 cycles on AMD's Zen and
-/// Intel's larger cores. NaN on other architectures.
-double clock_ghz() {
-#if defined(__x86_64__)
-    constexpr int links = 1 << 20;
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i != 10; ++i) {
-        std::uint64_t x = 3;
-        const auto start = std::chrono::steady_clock::now();
-        for (int link = 0; link != links; ++link) __asm__ volatile("imul %0, %0" : "+r"(x));
-        least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    return 3 * links / (least * 1e9);
-#else
-    return std::numeric_limits<double>::quiet_NaN();
-#endif
 }
 
 /// One operation of the codec with one quantizer.
@@ -142,13 +83,12 @@ struct messages {
     std::vector<std::byte> from_contributors;
     std::vector<std::byte> result;
 
-    messages(const Q& q, tensors<T>& t, const zeropp::slices& all)
+    messages(const Q& q, const zeropp::host_threads& one, tensors<T>& t, const zeropp::slices& all)
         : bytes(zeropp::wire_bytes(q, all.count)), from_contributors(contributor_counts.back() * bytes), result(bytes) {
         // Downwards, so that t.in ends as the first contributor's tensor.
         for (int c = contributor_counts.back(); c-- > 0;) {
             fill<T>(t.in, first_seed + static_cast<std::uint64_t>(c), 0);
-            zeropp::codec<zeropp::host>::write(zeropp::host{}, q, t.in.data(), all,
-                                               &from_contributors[static_cast<std::size_t>(c) * bytes]);
+            codec::write(one, q, t.in.data(), all, &from_contributors[static_cast<std::size_t>(c) * bytes]);
         }
     }
 };
@@ -159,7 +99,7 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
     using threads = zeropp::host_threads;
     const std::size_t n = t->in.size();
     const auto all = zeropp::slices::single(n, 0, n);
-    const auto m = std::make_shared<messages<T, Q>>(q, *t, all);
+    const auto m = std::make_shared<messages<T, Q>>(q, one, *t, all);
     const std::string name = zeropp::short_text(q.name()).str();
 
     const auto decode_result = [=] { codec::read(one, zeropp::message_sum{q, m->result.data()}, all, t->out.data()); };
@@ -211,17 +151,21 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
     }
 }
 
-/// Measures all operations of one quantizer on tensors of one size and type, alternating with plain loops. Returns the
-/// number of wrong elements.
+/// Operations of `quantizer` on tensors of `elements` elements.
 template <class T>
-std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer) {
-    const std::size_t elements = bytes / sizeof(T);
-    const zeropp::host_threads one(1);
-    const zeropp::host_threads several(o.threads);
+std::vector<operation> operations_of(std::size_t elements, const zeropp::host_threads& one,
+                                     const std::string& quantizer) {
     std::vector<operation> operations;
     std::visit([&](const auto& q) { add_operations<T>(q, one, std::make_shared<tensors<T>>(elements), operations); },
                codec_quantizers::parse(quantizer));
+    return operations;
+}
 
+/// Measures operations on tensors of one size and type, alternating with plain loops. Returns the number of wrong
+/// elements.
+std::uint64_t measure(report& rows, const options& o, std::size_t bytes, std::size_t elements, const std::string& type,
+                      const zeropp::host_threads& one, const std::vector<operation>& operations) {
+    const zeropp::host_threads several(o.threads);
     std::size_t most_read = 0;
     std::size_t most_written = 0;
     for (const operation& op : operations) {
@@ -258,46 +202,27 @@ std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const s
         const double gigabytes = static_cast<double>(op.shape.bytes()) * 1e-9;
         const double fraction = loop.median / ours.median;
         const double element_ns = ours.median * 1e9 / static_cast<double>(elements);
-        const bool checked = o.checks != 0;
         wrong += found[k].wrong;
-        std::vector<std::string> cells{std::to_string(elements * sizeof(T)),
-                                       std::to_string(elements),
-                                       std::string(datatype<T>),
-                                       op.quantizer,
-                                       op.name,
-                                       cell(ours.median * 1e6, 2),
-                                       cell(ours.p99 * 1e6, 2),
-                                       cell(gigabytes / ours.median, 2),
-                                       cell(element_ns, 4),
-                                       cell(loop.median * 1e6, 2),
-                                       cell(gigabytes / loop.median, 2),
-                                       cell(fraction, 3)};
-        nlohmann::ordered_json json{{"size", elements * sizeof(T)},
-                                    {"count", elements},
-                                    {"type", datatype<T>},
-                                    {"quantizer", op.quantizer},
-                                    {"operation", op.name},
-                                    {"bytes_read", op.shape.streams * op.shape.stream_bytes},
-                                    {"bytes_written", op.shape.written_bytes},
-                                    {"time_us", ours.median * 1e6},
-                                    {"p99_us", ours.p99 * 1e6},
-                                    {"speed_gbs", gigabytes / ours.median},
-                                    {"element_ns", element_ns},
-                                    {"loop_time_us", loop.median * 1e6},
-                                    {"loop_speed_gbs", gigabytes / loop.median},
-                                    {"fraction_of_loop", fraction}};
+        nlohmann::ordered_json row{{"size", bytes},
+                                   {"count", elements},
+                                   {"type", type},
+                                   {"quantizer", op.quantizer},
+                                   {"operation", op.name},
+                                   {"bytes_read", op.shape.streams * op.shape.stream_bytes},
+                                   {"bytes_written", op.shape.written_bytes},
+                                   {"time_us", ours.median * 1e6},
+                                   {"p99_us", ours.p99 * 1e6},
+                                   {"speed_gbs", gigabytes / ours.median},
+                                   {"element_ns", element_ns},
+                                   {"loop_time_us", loop.median * 1e6},
+                                   {"loop_speed_gbs", gigabytes / loop.median},
+                                   {"fraction_of_loop", fraction}};
         if (o.threads > 1) {
-            const double times = ours.median / summary(seconds[each * k + 2]).median;
-            const double loop_times = loop.median / summary(seconds[each * k + 3]).median;
-            cells.insert(cells.end(), {cell(times, 2), cell(loop_times, 2)});
-            json["threads_times"] = times;
-            json["threads_loop_times"] = loop_times;
+            row["threads_times"] = ours.median / summary(seconds[each * k + 2]).median;
+            row["threads_loop_times"] = loop.median / summary(seconds[each * k + 3]).median;
         }
-        cells.insert(cells.end(),
-                     {checked ? std::to_string(found[k].wrong) : "N/A", checked ? sqnr_cell(found[k]) : "N/A"});
-        json["wrong"] = checked ? nlohmann::ordered_json(found[k].wrong) : nlohmann::ordered_json(nullptr);
-        json["sqnr_db"] = checked ? json_number(found[k].sqnr_db()) : nlohmann::ordered_json(nullptr);
-        rows.row(cells, json);
+        add_check(row, o.checks != 0 ? std::optional(found[k]) : std::nullopt);
+        rows.row(std::move(row));
     }
     return wrong;
 }
@@ -316,11 +241,16 @@ int run(const options& o, const program_facts& program) {
         "plain loop: over as many bytes in as many streams, computing next to nothing, in turns with the codec");
     if (o.threads > 1) rows.comment("times: as fast as on one thread, codec and plain loop");
     rows.heading();
+    const zeropp::host_threads one(1);
     std::uint64_t wrong = 0;
     for (const std::string& type : o.datatypes) {
         for (const std::size_t bytes : o.sizes()) {
             for (const std::string& quantizer : o.quantizers) {
-                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer); });
+                with_datatype(type, [&]<class T>(T) {
+                    const std::size_t elements = bytes / sizeof(T);
+                    wrong += measure(rows, o, elements * sizeof(T), elements, type, one,
+                                     operations_of<T>(elements, one, quantizer));
+                });
             }
         }
     }

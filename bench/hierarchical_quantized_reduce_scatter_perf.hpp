@@ -4,10 +4,10 @@
 
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
+#include "support/routes.hpp"
 
 #include <zeropp/zeropp.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ struct hierarchical_quantized_reduce_scatter_perf {
     static constexpr std::uint64_t first_seed = 1;
     static constexpr wire quantizes = wire::two_hops;
     static constexpr bool has_in_place = true;
-    static constexpr bool equal_shards = true;
+    static constexpr shard_sizes shards = shard_sizes::equal_in_native;
     static constexpr double passes = 1;
 
     static program_facts facts() {
@@ -41,8 +41,8 @@ struct hierarchical_quantized_reduce_scatter_perf {
 
     template <class T, class Place>
     static void reset(arrays<T, Place>& a) {
-        a.full.write([&](std::span<T> full) { fill<T>(full, first_seed + static_cast<std::uint64_t>(a.rank), 0); });
-        a.shard.write([](std::span<T> shard) { std::fill(shard.begin(), shard.end(), T(0.0f)); });
+        fill_full(a, first_seed);
+        clear(a.shard);
     }
 
     template <class T, class Place>
@@ -58,54 +58,37 @@ struct hierarchical_quantized_reduce_scatter_perf {
         });
     }
 
-    template <class T, class Place, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
+    template <class T, class Place, zeropp::quantizer... Q>
     class calls {
     public:
-        calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const IntraNode& intra_node,
-              const InterNode& inter_node)
-            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), intra_node_(intra_node),
-              inter_node_(inter_node) {}
+        calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Q&... by_level)
+            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), by_level_(by_level...) {}
 
-        /// Shards for ranks of the node and their counterparts within the node, then sums between nodes. Chunks change
-        /// only the padding.
         route hops() const {
-            const std::size_t slice = a_->part.slice_size();
-            const int cuts =
-                zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(inter_node_, slice), true);
-            const zeropp::chunking cut(
-                slice, cuts, static_cast<std::size_t>(std::max(IntraNode::block_size, InterNode::block_size)));
-            const auto groups = static_cast<std::size_t>(nodes_.groups());
-            hop in{hop::link::intra_node, hop::pattern::all_to_all, 0, groups * slice};
-            hop out{hop::link::inter_node, hop::pattern::all_to_all, 0, slice};
-            for (std::size_t c = 0; c != cut.chunks; ++c) {
-                in.bytes += groups * zeropp::wire_bytes(intra_node_, cut.count(c));
-                out.bytes += zeropp::wire_bytes(inter_node_, cut.count(c));
-            }
-            route hops;
-            if (nodes_.group_size(0) > 1) hops.push_back(in);
-            if (nodes_.groups() > 1) hops.push_back(out);
-            return hops;
+            route way;
+            add_reduction(way, nodes_, a_->rank, messages_of(by_level_, nodes_, a_->part.slice_size(), how_.chunks));
+            return way;
         }
         std::size_t workspace_bytes() const {
-            return zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                nodes_, zeropp::hops{intra_node_, inter_node_}, a_->full.size(), how_);
+            return zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes_, by_level_, a_->full.size(),
+                                                                                 how_);
         }
         template <class Exec, class Scratch>
         void call(const Exec& exec, comm_on<Place>& comm, bool in_place, Scratch scratch) {
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{intra_node_, inter_node_},
-                                                          a_->full.view(), a_->slice(in_place), how_, scratch);
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, by_level_, a_->full.view(), a_->slice(in_place),
+                                                          how_, scratch);
         }
         tally check(bool in_place) {
             const auto shard = a_->read_slice(in_place);
-            return check_reduced<T>(intra_node_, inter_node_, nodes_, shard, a_->part.offset(a_->rank), first_seed);
+            return check_reduced<T>(by_level_, nodes_, std::span<const T>(shard), a_->part.offset(a_->rank),
+                                    first_seed);
         }
 
     private:
         zeropp::two_level nodes_;
         zeropp::reduce_options how_;
         std::shared_ptr<arrays<T, Place>> a_;
-        IntraNode intra_node_;
-        InterNode inter_node_;
+        zeropp::hops<Q...> by_level_;
     };
 };
 

@@ -3,6 +3,7 @@
 /// Benchmark of quantized_all_gather, as nccl-tests measure all_gather.
 
 #include "support/gather_perf.hpp"
+#include "support/routes.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -47,21 +48,11 @@ struct quantized_all_gather_perf : gather_perf {
         calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Q& q)
             : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), q_(q) {}
 
-        /// Own messages to counterparts between nodes, then own and received messages within the node. Chunks change
-        /// only the padding.
         route hops() const {
-            const std::size_t shard = a_->part.slice_size();
-            const int cuts = zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(q_, shard), true);
-            const zeropp::chunking cut(shard, cuts, static_cast<std::size_t>(Q::block_size));
-            std::size_t bytes = 0;
-            for (std::size_t c = 0; c != cut.chunks; ++c) bytes += zeropp::wire_bytes(q_, cut.count(c));
-            route hops;
-            const auto groups = static_cast<std::size_t>(nodes_.groups());
-            if (nodes_.groups() > 1) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, shard});
-            if (nodes_.group_size(0) > 1) {
-                hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * shard});
-            }
-            return hops;
+            route way;
+            add_gather(way, nodes_, a_->rank,
+                       messages_of(zeropp::hops{q_}, nodes_, a_->part.slice_size(), how_.chunks)[0]);
+            return way;
         }
         std::size_t workspace_bytes() const {
             return zeropp::quantized_all_gather_workspace_bytes(nodes_, q_, a_->full.size(), how_);

@@ -4,13 +4,12 @@
 /// quantizer.
 
 #include "support/checks.hpp"
-#include "support/collective_perf.hpp"
+#include "support/routes.hpp"
+#include "support/whole_perf.hpp"
 
 #include <zeropp/zeropp.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,11 +18,9 @@
 
 namespace zeropp_bench {
 
-struct quantized_all_reduce_perf {
-    static constexpr std::uint64_t first_seed = 1;
+struct quantized_all_reduce_perf : whole_perf {
     static constexpr wire quantizes = wire::two_hops;
-    static constexpr bool has_in_place = true;
-    static constexpr bool equal_shards = false;
+    static constexpr shard_sizes shards = shard_sizes::any;
     static constexpr double passes = 2;
 
     static program_facts facts() {
@@ -38,30 +35,12 @@ struct quantized_all_reduce_perf {
     static std::string native_name(const rank_context& ranks) { return ranks.native_all_reduce_name(); }
     static std::vector<int> members(const rank_context& ranks) { return ranks.everyone(); }
 
-    /// A rank's tensor, and an array for the result.
     template <class T, class Place>
-    struct tensors {
-        zeropp::partition part;
-        int rank;
-        typename Place::template array<T> full;
-        typename Place::template array<T> result;
-
-        tensors(std::size_t elements, int ranks, int r)
-            : part(elements, ranks), rank(r), full(elements), result(elements) {}
-    };
-
-    template <class T, class Place>
-    static void reset(tensors<T, Place>& a) {
-        a.full.write([&](std::span<T> all) { fill<T>(all, first_seed + static_cast<std::uint64_t>(a.rank), 0); });
-        a.result.write([](std::span<T> all) { std::fill(all.begin(), all.end(), T(0.0f)); });
-    }
-
-    template <class T, class Place>
-    static void call_native(native_collectives& native, native_format format, tensors<T, Place>& a) {
+    static void call_native(native_collectives& native, native_format format, whole_arrays<T, Place>& a) {
         native.all_reduce(format, a.full.view().data(), a.result.view().data(), a.full.size());
     }
     template <class T, class Place>
-    static tally check_native(tensors<T, Place>& a) {
+    static tally check_native(whole_arrays<T, Place>& a) {
         const auto full = a.result.read(0, a.result.size());
         return compare_in_pieces<T>(std::span<const T>(full), [&](std::size_t begin, std::size_t n) {
             return expected_sum<T, T>(zeropp::cast_to<T>(), a.part.ranks(), first_seed, begin, n);
@@ -71,84 +50,61 @@ struct quantized_all_reduce_perf {
     template <class T, class Place, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
     class calls {
     public:
-        calls(const collective_run<Place>& run, std::shared_ptr<tensors<T, Place>> a, const IntraNode& intra_node,
+        calls(const collective_run<Place>& run, std::shared_ptr<whole_arrays<T, Place>> a, const IntraNode& intra_node,
               const InterNode& inter_node)
-            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), intra_node_(intra_node),
-              inter_node_(inter_node) {}
+            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)),
+              by_level_(intra_node, inter_node, inter_node) {
+            const std::size_t shard = a_->part.slice_size();
+            visit_first([&](const auto& q) { first_ = {zeropp::wire_bytes(q, shard), shard}; });
+            one_shot_ = zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(),
+                                                      first_.bytes, zeropp::wire_bytes(inter_node, shard)) ==
+                        zeropp::all_reduce_algorithm::one_shot;
+        }
 
         /// Two-shot: the hops of a reduce-scatter and of an all-gather. One-shot, for small tensors: whole tensors are
         /// gathered.
         route hops() const {
-            const std::size_t slice = a_->part.slice_size();
-            const auto groups = static_cast<std::size_t>(nodes_.groups());
-            const auto ranks = static_cast<std::size_t>(nodes_.size());
-            const bool intra_node_hop = nodes_.group_size(0) > 1;
-            const bool inter_node_hop = nodes_.groups() > 1;
-            const std::size_t first = zeropp::has_hop(nodes_, 0) ? zeropp::wire_bytes(intra_node_, slice)
-                                                                 : zeropp::wire_bytes(inter_node_, slice);
-            route hops;
-            const auto add_gather = [&](std::size_t bytes, std::size_t count) {
-                if (inter_node_hop) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, count});
-                if (intra_node_hop) {
-                    hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * count});
-                }
-            };
-            if (zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(), first,
-                                              zeropp::wire_bytes(inter_node_, slice)) ==
-                zeropp::all_reduce_algorithm::one_shot) {
-                add_gather(ranks * first, ranks * slice);
-                return hops;
+            route way;
+            if (one_shot_) {
+                add_gather(way, nodes_, a_->rank, first_ * nodes_.size());
+            } else {
+                const auto messages = messages_of(by_level_, nodes_, a_->part.slice_size(), how_.chunks);
+                add_reduction(way, nodes_, a_->rank, messages);
+                add_gather(way, nodes_, a_->rank, messages.back());
             }
-            const int cuts =
-                zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(inter_node_, slice), true);
-            const zeropp::chunking cut(
-                slice, cuts, static_cast<std::size_t>(std::max(IntraNode::block_size, InterNode::block_size)));
-            std::size_t in = 0, out = 0;
-            for (std::size_t c = 0; c != cut.chunks; ++c) {
-                in += groups * zeropp::wire_bytes(intra_node_, cut.count(c));
-                out += zeropp::wire_bytes(inter_node_, cut.count(c));
-            }
-            if (intra_node_hop) hops.push_back({hop::link::intra_node, hop::pattern::all_to_all, in, groups * slice});
-            if (inter_node_hop) hops.push_back({hop::link::inter_node, hop::pattern::all_to_all, out, slice});
-            add_gather(out, slice);
-            return hops;
+            return way;
         }
         std::size_t workspace_bytes() const {
-            return zeropp::quantized_all_reduce_workspace_bytes(
-                nodes_, zeropp::hops{intra_node_, inter_node_, inter_node_}, a_->full.size(), how_);
+            return zeropp::quantized_all_reduce_workspace_bytes(nodes_, by_level_, a_->full.size(), how_);
         }
         template <class Exec, class Scratch>
         void call(const Exec& exec, comm_on<Place>& comm, bool in_place, Scratch scratch) {
-            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{intra_node_, inter_node_, inter_node_},
-                                         a_->full.view(), in_place ? a_->full.view() : a_->result.view(), how_,
+            zeropp::quantized_all_reduce(exec, comm, by_level_, a_->full.view(), a_->to(in_place).view(), how_,
                                          scratch);
         }
         tally check(bool in_place) {
-            auto& found = in_place ? a_->full : a_->result;
-            const auto values = found.read(0, found.size());
+            const auto values = a_->to(in_place).read(0, a_->full.size());
             const std::span<const T> full(values);
-            const route way = hops();
-            const bool gathers = way.empty() || way.front().what == hop::pattern::all_gather;
-            if (!gathers) return check_all_reduced<T>(intra_node_, inter_node_, inter_node_, nodes_, full, first_seed);
-            tally all;
-            for (int r = 0; r != a_->part.ranks(); ++r) {
-                const std::size_t offset = a_->part.offset(r);
-                const auto slice = full.subspan(offset, a_->part.size(r));
-                all.add(compare_in_pieces<T>(slice, [&](std::size_t begin, std::size_t n) {
-                    return zeropp::has_hop(nodes_, 0)
-                               ? expected_sum<T>(intra_node_, nodes_.size(), first_seed, offset + begin, n)
-                               : expected_sum<T>(inter_node_, nodes_.size(), first_seed, offset + begin, n);
-                }));
-            }
-            return all;
+            if (!one_shot_) return check_all_reduced<T>(by_level_, nodes_, full, first_seed);
+            return compare_by_shard<T>(full, a_->part, [&](std::size_t begin, std::size_t n) {
+                return visit_first(
+                    [&](const auto& q) { return expected_sum<T>(q, nodes_.size(), first_seed, begin, n); });
+            });
         }
 
     private:
+        /// Calls f with the quantizer of the first hop.
+        template <class F>
+        auto visit_first(F f) const {
+            return zeropp::has_hop(nodes_, 0) ? f(by_level_.at(zeropp::level<0>)) : f(by_level_.at(zeropp::level<1>));
+        }
+
         zeropp::two_level nodes_;
         zeropp::all_reduce_options how_;
-        std::shared_ptr<tensors<T, Place>> a_;
-        IntraNode intra_node_;
-        InterNode inter_node_;
+        std::shared_ptr<whole_arrays<T, Place>> a_;
+        zeropp::hops<IntraNode, InterNode, InterNode> by_level_;
+        message_size first_;  // of a shard, on the first hop
+        bool one_shot_;
     };
 };
 

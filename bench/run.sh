@@ -22,8 +22,8 @@ command="bench/run.sh${*:+ $*}"
 require_packages gnuplot-nox iproute2 util-linux
 build_programs "$build_dir" zeropp_bench zero3_gpt_mpi
 
-rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json \
-    "$results"/{codec,all_gather,reduce_scatter,secondary,zero3_gpt}.png
+rm -f "$results"/{codec,local,threads_*,cluster_*,sites_*}.*.json \
+    "$results"/{codec,all_gather,reduce_scatter,all_to_all,secondary,zero3_gpt}.png
 programs=$build_dir/bench
 gpt=$build_dir/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
@@ -41,6 +41,7 @@ if [ "$quick" = yes ]; then
     chunked=(-b 8M -e 8M -n 3)
     clusters=(2x2)
     rates=(1gbit)
+    sites=(-b 8M -e 8M -n 3)
     training_rates=(50mbit)
     steps=10
 else
@@ -51,19 +52,20 @@ else
     chunked=(-b 64M -e 64M -n 5)
     clusters=(2x2 4x2)
     rates=(200mbit 1gbit)
+    sites=(-b 64M -e 64M -n 9)
     training_rates=(50mbit 200mbit)
     steps=40
 fi
 declare -A program=([all_gather]=quantized_all_gather_perf [secondary]=secondary_partition_gather_perf
-    [reduce_scatter]=hierarchical_quantized_reduce_scatter_perf)
+    [reduce_scatter]=hierarchical_quantized_reduce_scatter_perf [all_to_all]=quantized_all_to_all_perf)
 # shellcheck disable=SC2054
 declare -A quantizers=([all_gather]=int8:256,int4:128 [secondary]=bf16,int8:256
-    [reduce_scatter]=int8:256,int8:256+int4:128)
+    [reduce_scatter]=int8:256,int8:256+int4:128 [all_to_all]=int8:256,int4:128)
 
 notes=()
 failed=0
 done_so_far=0
-total=$((2 + 6 + ${#clusters[@]} * ${#rates[@]} * 5 + ${#training_rates[@]}))
+total=$((2 + 8 + ${#clusters[@]} * ${#rates[@]} * 6 + 1 + ${#training_rates[@]}))
 step() { # TITLE COMMAND...: runs it, and goes on where it fails
     local title=$1 status=0
     shift
@@ -79,14 +81,16 @@ step() { # TITLE COMMAND...: runs it, and goes on where it fails
 }
 
 # shellcheck disable=SC2317  # called through step
-on_cluster() { # NxR RATE COMMAND...
-    local nodes=$1 rate=$2
+on_cluster() { # NxR "RATE [OPTION...]" COMMAND...
+    local nodes=$1
+    local -a links
+    read -r -a links <<<"$2"
     shift 2
     if [ "$(id -u)" -ne 0 ]; then
         echo "left out: a network needs root"
         return 77
     fi
-    OPENBLAS_NUM_THREADS=1 "$root/bench/cluster/cluster.sh" run --nodes "${nodes%x*}" --per-node "${nodes#*x}" --rate "$rate" \
+    OPENBLAS_NUM_THREADS=1 "$root/bench/cluster/cluster.sh" run --nodes "${nodes%x*}" --per-node "${nodes#*x}" --rate "${links[@]}" \
         -- "$@"
 }
 
@@ -108,7 +112,7 @@ END
 step "codec" "$programs/codec_perf" "${codec[@]}" --threads 2 -d float,bfloat16,half \
     -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4 -J "$results/codec.perf.json"
 
-for what in all_gather reduce_scatter secondary; do
+for what in all_gather reduce_scatter all_to_all secondary; do
     for sizes in small large; do
         declare -n chosen=$sizes
         step "$what on threads, $sizes tensors" "$programs/${program[$what]}" -t threads -r 4 --ranks-per-node 2 \
@@ -118,7 +122,7 @@ done
 
 for nodes in "${clusters[@]}"; do
     for rate in "${rates[@]}"; do
-        for what in all_gather reduce_scatter secondary; do
+        for what in all_gather reduce_scatter all_to_all secondary; do
             step "$what on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
                 "$programs/${program[$what]}" -t mpi "${cluster[@]}" -q "${quantizers[$what]}" \
                 -J "$results/cluster_${nodes}_$rate.$what.json"
@@ -130,6 +134,9 @@ for nodes in "${clusters[@]}"; do
         done
     done
 done
+
+step "reduce-scatter over three levels, on 2 sites of 2 nodes" on_cluster 4x2 "400mbit --sites 2 --site-rate 50mbit" \
+    "$programs/levels_perf" -t mpi --sites 2 "${sites[@]}" --chunks 8 -J "$results/sites_2x2x2_400mbit_50mbit.levels.json"
 
 # Without slow links, communication costs almost nothing: the rest of a step.
 step "zero3_gpt on this machine" launch_ranks 4 "$gpt" "${configs[0]}" \

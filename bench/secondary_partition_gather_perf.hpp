@@ -3,10 +3,10 @@
 /// Benchmark of secondary_partition_gather, as nccl-tests measure all_gather: within every node, on all nodes at once.
 
 #include "support/gather_perf.hpp"
+#include "support/routes.hpp"
 
 #include <zeropp/zeropp.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,14 +41,15 @@ struct secondary_partition_gather_perf : gather_perf {
     template <class T, class Place>
     static void reset(arrays<T, Place>& a) {
         a.shard.write([&](std::span<T> shard) { fill<T>(shard, seed, a.part.offset(a.rank)); });
-        a.full.write([](std::span<T> full) { std::fill(full.begin(), full.end(), T(0.0f)); });
+        clear(a.full);
     }
 
     template <class T, class Place, zeropp::quantizer Q>
     class calls {
     public:
         calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Q& q)
-            : a_(std::move(a)), q_(q), storage_(partition_type::storage_bytes(q, a_->full.size(), a_->part.ranks())),
+            : nodes_(run.ranks.nodes()), rank_(run.ranks.rank()), a_(std::move(a)), q_(q),
+              storage_(partition_type::storage_bytes(q, a_->full.size(), a_->part.ranks())),
               secondary_(q, a_->full.size(), a_->part.ranks(), a_->rank, storage_.view()) {
             a_->full.write([](std::span<T> values) { fill<T>(values, seed, 0); });
             run.executions.run([&](const auto& exec) { secondary_.store(exec.intra_node, a_->full.view(), version); });
@@ -56,8 +57,9 @@ struct secondary_partition_gather_perf : gather_perf {
 
         route hops() const {
             const std::size_t shard = a_->part.slice_size();
-            if (a_->part.ranks() == 1) return {};
-            return {{hop::link::intra_node, hop::pattern::all_gather, zeropp::wire_bytes(q_, shard), shard}};
+            route way;
+            add_hop(way, nodes_, rank_, 0, hop::pattern::all_gather, {zeropp::wire_bytes(q_, shard), shard});
+            return way;
         }
         std::size_t workspace_bytes() const {
             return zeropp::secondary_partition_gather_workspace_bytes(a_->part.ranks(), q_, a_->full.size());
@@ -71,6 +73,8 @@ struct secondary_partition_gather_perf : gather_perf {
     private:
         using partition_type = zeropp::secondary_partition<Q, typename Place::space>;
 
+        zeropp::two_level nodes_;
+        int rank_;
         std::shared_ptr<arrays<T, Place>> a_;
         Q q_;
         typename Place::template array<std::byte> storage_;

@@ -2,7 +2,6 @@
 /// A list of equal tensors beside one tensor of equal total size, and beside one call for each.
 
 #include "support/data.hpp"
-#include "support/interleaved.hpp"
 #include "support/launch.hpp"
 #include "support/quantizers.hpp"
 #include "support/rank_times.hpp"
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,18 +22,15 @@ constexpr std::size_t tensor_elements = 16 * 1024;  // 64 KiB
 const zeropp::block_integer<8, 256> int8;
 
 int run(const options& o, ranks_on<host_place>& ranks, const program_facts& program) {
-    report rows(ranks.rank() == 0, {{"", "size", "(B)", 12},
-                                    {"", "tensors", "", 8},
-                                    {"", "collective", "", 16},
-                                    {"", "list", "(us)", 11},
-                                    {"", "one tensor", "(us)", 11},
-                                    {"", "calls", "(us)", 11},
-                                    {"list /", "one", "", 7},
-                                    {"calls /", "list", "", 7}});
-    describe_program(rows, program, o);
-    rows.fact("transport", ranks.transport_name());
-    rows.fact("nodes", ranks.nodes().groups());
-    rows.fact("ranks_per_node", ranks.nodes().group_size(0));
+    report rows(ranks.rank() == 0, {{"", "size", "(B)", 12, "/size"},
+                                    {"", "tensors", "", 8, "/tensors"},
+                                    {"", "collective", "", 16, "/collective"},
+                                    {"", "list", "(us)", 11, "/list_us", 0},
+                                    {"", "one tensor", "(us)", 11, "/one_us", 0},
+                                    {"", "calls", "(us)", 11, "/calls_us", 0},
+                                    {"list /", "one", "", 7, "/list_over_one", 2},
+                                    {"calls /", "list", "", 7, "/calls_over_list", 2}});
+    describe_program(rows, program, o, ranks);
     rows.comment(
         "tensors of 64 KiB of float, int8:256 on every hop; the list and the one tensor as the library chunks them");
     rows.heading();
@@ -68,27 +63,24 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
         const zeropp::host_queue first, second;
         const zeropp::pipeline<zeropp::host_queue> exec{first, second};
         const auto measure = [&](const std::string& name, auto call) {
-            const std::function<void()> contestants[] = {
-                [&] { call(full_list, result_list, shard_list); }, [&] { call(full, result, shard); },
-                [&] {
-                    for (std::size_t t = 0; t != count; ++t) {
-                        call(fulls[t].memory, results[t].memory, shards[t].memory);
-                    }
-                }};
-            const auto seconds =
-                time_interleaved(contestants, o.warmup_iterations, o.iterations, [&] { ranks.barrier(); });
-            std::vector<double> us;
-            for (const auto& s : seconds) us.push_back(slowest(ranks, s).median * 1e6);
-            rows.row({std::to_string(elements * sizeof(float)), std::to_string(count), name, cell(us[0], 0),
-                      cell(us[1], 0), cell(us[2], 0), cell(us[0] / us[1], 2), cell(us[2] / us[0], 2)},
-                     {{"size", elements * sizeof(float)},
+            const std::vector<rank_times> times =
+                measure_in_turns(ranks, o,
+                                 {[&] { call(full_list, result_list, shard_list); }, [&] { call(full, result, shard); },
+                                  [&] {
+                                      for (std::size_t t = 0; t != count; ++t) {
+                                          call(fulls[t].memory, results[t].memory, shards[t].memory);
+                                      }
+                                  }});
+            const double list = times[0].slowest.median, one = times[1].slowest.median;
+            const double several = times[2].slowest.median;
+            rows.row({{"size", elements * sizeof(float)},
                       {"tensors", count},
                       {"collective", name},
-                      {"list_us", us[0]},
-                      {"one_us", us[1]},
-                      {"calls_us", us[2]},
-                      {"list_over_one", us[0] / us[1]},
-                      {"calls_over_list", us[2] / us[0]}});
+                      {"list_us", list * 1e6},
+                      {"one_us", one * 1e6},
+                      {"calls_us", several * 1e6},
+                      {"list_over_one", list / one},
+                      {"calls_over_list", several / list}});
         };
         measure("all-gather", [&](auto&, auto& to, auto& own) {
             zeropp::quantized_all_gather(exec, comm, int8, own, to, {}, scratch);

@@ -38,3 +38,17 @@ target_compile_options(
 
 add_library(zeropp_build_flags INTERFACE)
 target_link_libraries(zeropp_build_flags INTERFACE zeropp_warnings zeropp_sanitizers zeropp_compiler_memory)
+
+# zeropp_precompile_umbrella(target...): these take the umbrella from a header that is compiled once for all of them. It does not
+# pay with more headers in it, such as CLI11's and nlohmann's: to load it then takes longer than to parse the umbrella.
+function(zeropp_precompile_umbrella)
+    if(NOT TARGET zeropp_precompiled)
+        file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cpp CONTENT "")
+        add_library(zeropp_precompiled OBJECT ${PROJECT_BINARY_DIR}/precompiled.cpp)
+        target_link_libraries(zeropp_precompiled PRIVATE zeropp::zeropp zeropp_build_flags)
+        target_precompile_headers(zeropp_precompiled PRIVATE <zeropp/zeropp.hpp>)
+    endif()
+    foreach(target IN LISTS ARGN)
+        target_precompile_headers(${target} REUSE_FROM zeropp_precompiled)
+    endforeach()
+endfunction()

@@ -60,6 +60,15 @@ def compiler(text, suffix):
     return [*host, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Iinclude"], missing
 
 
+def compile_together(paths, unit):
+    """True if programs compile in one translation unit, each in a namespace: what they include is read once."""
+    includes = dict.fromkeys(line for path in paths for line in re.findall(r"^#include <.*", path.read_text(), re.M))
+    bodies = (f'namespace program_{i} {{\n#include "{path.resolve()}"\n}}' for i, path in enumerate(paths))
+    unit.write_text("\n".join([*includes, *bodies]) + "\n")
+    # A main in a namespace has to return something.
+    return subprocess.run([*compiler("", ".cpp")[0], "-Wno-return-type", str(unit)], capture_output=True).returncode == 0
+
+
 def main(repository):
     os.chdir(repository)
     sources = [path for top in COMPILED for path in sorted(Path(top).rglob("*")) if path.suffix in SUFFIXES]
@@ -91,8 +100,11 @@ def main(repository):
             result = subprocess.run([*command, str(path)], capture_output=True, text=True)
             return "", f"{name} does not compile:\n{result.stderr}" if result.returncode else ""
 
+        # Those for the host alone first together. Only if that fails, one by one, to name the wrong ones.
+        alike = [name for name, path in programs.items() if compiler(path.read_text(), path.suffix) == compiler("", ".cpp")]
+        right = alike if compile_together([programs[name] for name in alike], Path(folder, "together.cpp")) else []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            results = list(pool.map(compile_one, programs))
+            results = list(pool.map(compile_one, [name for name in programs if name not in right]))
     left_out = [text for text, _ in results if text]
     wrong += [text for _, text in results if text]
     print(*left_out, sep="\n", end="\n" if left_out else "")

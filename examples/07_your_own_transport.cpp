@@ -14,29 +14,23 @@
 #include <vector>
 
 template <class Transport>
-class timed_link : public zeropp::adaptor<Transport> {
+class timed_link : public zeropp::adaptor<timed_link<Transport>, Transport> {
+    using base = zeropp::adaptor<timed_link, Transport>;
+
 public:
     timed_link(Transport inner, double bytes_per_second, std::shared_ptr<double> clock)
-        : zeropp::adaptor<Transport>(std::move(inner)), bytes_per_second_(bytes_per_second), clock_(std::move(clock)) {}
+        : base(std::move(inner)), bytes_per_second_(bytes_per_second), clock_(std::move(clock)) {}
 
     template <zeropp::execution Execution>
-    void all_gather(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        this->inner().all_gather(exec, send, recv, bytes);
-        *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
+    void move(const Execution& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        base::move(exec, what, send, recv);
+        if (!what.sends(this->rank())) return;
+        *clock_ += (this->size() - 1) * static_cast<double>(what.bytes) / bytes_per_second_;
     }
-    template <zeropp::execution Execution>
-    void all_to_all(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        this->inner().all_to_all(exec, send, recv, bytes);
-        *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
+    /// Transport around `next`, a split of the inner one or its survivors.
+    timed_link around(Transport next, std::span<const int>) const {
+        return {std::move(next), bytes_per_second_, clock_};
     }
-    template <zeropp::execution Execution>
-    void broadcast(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires zeropp::broadcasting_transport_on<Transport, Execution>
-    {
-        this->inner().broadcast(exec, send, recv, bytes, roots);
-        if (this->rank() < roots) *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
-    }
-    timed_link split(std::span<const int> members) { return {this->inner().split(members), bytes_per_second_, clock_}; }
 
 private:
     double bytes_per_second_;

@@ -62,10 +62,18 @@ ZEROPP_C_API const char* zeropp_gather_formats(void);
 ZEROPP_C_API const char* zeropp_difference_formats(void);
 ZEROPP_C_API const char* zeropp_reduce_formats(void);
 
+/* Reductions' formats of nodes in sites: "INTRA_NODE + INTER_NODE + INTER_SITE", separated by ", ". */
+ZEROPP_C_API const char* zeropp_reduce_formats_in_sites(void);
+
 /* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, because it calls `split`. A communicator
  * runs one call at a time. */
 ZEROPP_C_API zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank,
                                                       zeropp_callbacks callbacks, zeropp_communicator** communicator);
+/* The same for nodes in sites, with slower links between these: node n, from 0, is in site n / nodes_per_site; all are
+ * in one site if it is 0. Several sites have as many nodes each, all of one size. */
+ZEROPP_C_API zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int nodes_per_site, int size,
+                                                               int rank, zeropp_callbacks callbacks,
+                                                               zeropp_communicator** communicator);
 ZEROPP_C_API void zeropp_communicator_destroy(zeropp_communicator* communicator);
 
 /* Compares `calls` more collectives before they move data; the number must be equal on all ranks. If calls differ, or
@@ -83,6 +91,8 @@ ZEROPP_C_API zeropp_status zeropp_refuse(zeropp_communicator* communicator, cons
 /* Bytes that this rank has sent within its node and to other nodes, and its number of collectives. */
 ZEROPP_C_API void zeropp_traffic(const zeropp_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node,
                                  uint64_t* calls);
+/* `bytes` are three: within its node, to other nodes of its site, and to other sites. */
+ZEROPP_C_API void zeropp_traffic_in_sites(const zeropp_communicator* communicator, uint64_t* bytes, uint64_t* calls);
 
 /* Makes a pool of `threads` threads, the calling one included, as the `stream` of calls on host tensors: codecs divide
  * their work over it. A null stream is the calling thread alone. The pool is never freed, and a forked child cannot use
@@ -92,8 +102,9 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 /* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
  * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's ceil(n / size) elements of each, from
  * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
- * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. One rank sends nothing, and
- * has exact results in every format. */
+ * Reductions are sums over all ranks, or means if `mean` is not 0. Their `inter_node` is one format, also between
+ * sites, or "INTER_NODE + INTER_SITE". An all-reduce gathers its result in the last one. `feedback` may be null. One
+ * rank sends nothing, and has exact results in every format. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
@@ -163,6 +174,13 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int
                                                     const char* intra_node_format, const char* inter_node_format,
                                                     size_t elements, int two_shot, uint64_t* intra_node,
                                                     uint64_t* inter_node);
+/* Of any collective, by its name, "zeropp_all_gather" for example, for nodes in sites. `bytes` are three, as in
+ * zeropp_traffic_in_sites. `first` and `second` are the call's formats, in order: of a reduction `intra_node` and
+ * `inter_node`, of zeropp_update_gather the differences' and the replica's, of zeropp_replica_gather the replica's.
+ * `second` may be null for others. `two_shot` is for an all-reduce alone. */
+ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const char* first, const char* second,
+                                                  size_t elements, int two_shot, const int* node_of_rank,
+                                                  int nodes_per_site, int size, int rank, uint64_t* bytes);
 
 /* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, `inter_node_`
  * that of a whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory
@@ -200,6 +218,11 @@ typedef struct zeropp_prediction {
 
 /* Fails for numbers that zeropp-plan refuses, such as a rate of 0, a time below 0 or NaN. */
 ZEROPP_C_API zeropp_status zeropp_predict(const zeropp_plan* plan, zeropp_prediction* prediction);
+/* For nodes in sites of `nodes_per_site` nodes. `inter_site_` is the link of a whole site to others. `inter_site` are
+ * two: the bytes that a rank sends to other sites, before and after. They are part of `inter_node`. */
+ZEROPP_C_API zeropp_status zeropp_predict_in_sites(const zeropp_plan* plan, int nodes_per_site, double inter_site_gbit,
+                                                   double inter_site_us, zeropp_prediction* prediction,
+                                                   uint64_t* inter_site);
 
 /* A message by itself: its size in bytes, encoding and decoding. On a GPU it begins at a whole 16 bytes. */
 ZEROPP_C_API zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes);

@@ -114,17 +114,17 @@ fi
 # What decides most comes first, so that a run cut short still says whether kernels are right, and how fast.
 run_test() { [ ! -x "$build_dir/gpu/$1" ] || step "$1" "${2:-120}" "$build_dir/gpu/$1" || true; }
 
+# sanitize TOOL NAME PROGRAM: the few launches of the program that are for this.
 sanitize() {
-    local tool=$1 status=0
+    local tool=$1 name=$2 program=$3 status=0
     if ! command -v compute-sanitizer >/dev/null; then
-        summary+=("$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer is not here")")
+        summary+=("$(printf '%-34s %s' "$name" "SKIPPED: compute-sanitizer is not here")")
         return 0
     fi
-    step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build_dir/gpu/test_gpu_kernels" "[slice]" ||
-        status=$?
-    if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$tool.log"; then
+    step "$name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build_dir/gpu/$program" "[slice]" || status=$?
+    if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$name.log"; then
         failed=$((failed - 1))
-        summary[-1]=$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer refuses this device")
+        summary[-1]=$(printf '%-34s %s' "$name" "SKIPPED: compute-sanitizer refuses this device")
     fi
 }
 
@@ -188,9 +188,11 @@ if [ "$profile" = yes ]; then
     measure formats 90 --quantizer int8:256:bf16 --quantizer int4:128:signed:bf16 --element bf16 --size-mb 256 --size-mb 1024
     measure divisors 60 --quantizer int8:256 --quantizer int4:128 --kernel reduce_encode_3 --kernel reduce_encode_6 \
         --kernel reduce_decode_3 --kernel reduce_decode_6 --element bf16 --size-mb 256
-    heading "failures under NCCL, and collectives on all topologies"
-    run_test test_gpu_nccl_failures 150
+    heading "collectives on all topologies, failures under NCCL"
     run_test test_gpu_features 150
+    [ ! -x "$build_dir/gpu/test_gpu_nccl_ranks" ] || step nccl_graphs 60 "$build_dir/gpu/test_gpu_nccl_ranks" graph || true
+    run_test test_gpu_nccl_failures 150
+    sanitize memcheck memcheck_features test_gpu_features
     printf '%s\n' "${summary[@]}" >"$results/summary.txt"
     finish ""
 fi
@@ -199,8 +201,8 @@ heading "the kernels: the host's bits, memory, speed"
 run_test test_gpu_kernels
 measure codec_gpu_quick 90 --quick
 report
-sanitize memcheck
-sanitize racecheck
+sanitize memcheck memcheck test_gpu_kernels
+sanitize racecheck racecheck test_gpu_kernels
 
 heading "what is built on them"
 for test in test_gpu_collectives test_gpu_graph test_gpu_nccl; do run_test $test; done

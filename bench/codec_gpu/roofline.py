@@ -42,7 +42,8 @@ REGISTERS, REGISTER_UNIT, MOST_WARPS, BLOCK_WARPS = 65536, 256, 64, 8
 
 # Pipes of instructions, and the threads that a multiprocessor starts in a clock, after CUDA's programming guide,
 # "Arithmetic Instructions". Slower multiplications of integers and conversions are ignored. Tensor cores have a quarter
-# of sm_90's datasheet rate, a guess for synchronous instructions. Instructions in no list are only issued.
+# of sm_90's datasheet rate, a guess for synchronous instructions. Instructions in no list are only issued: loads of
+# constants (LDC) go to the ADU, after Nsight Compute's guide, "Pipelines".
 PIPES = {
     "ALU": (64, r"LOP3|SHF|PRMT|I?MNMX|VIMNMX3?|FMNMX3?|FSETP|ISETP|PLOP3|F?SEL|IADD3|VIADD|VIADDMNMX|LEA|I2FP|F2FP|IABS|"
                 r"BMSK|SGXT|HMNMX2|HSETP2"),
@@ -50,7 +51,7 @@ PIPES = {
     "XU": (16, r"I2F|F2I|F2F|MUFU|FRND|POPC|FLO"),
     "shuffles": (32, r"SHFL"),
     "tensor": (16, r"HMMA"),
-    "LSU": (32, r"LDG?|STG?|LDS|STS|LDC"),
+    "LSU": (32, r"LDG?|STG?|LDS|STS"),
 }
 ISSUED = 128
 CLASSES = {name: re.compile(rf"({opcodes})$") for name, (_, opcodes) in PIPES.items()}

@@ -50,6 +50,9 @@ assert rows[""] == {**row, "issue": round(9 / 40, 3)}, rows
 assert rows[UNALIGNED]["issue"] == round((7 + 8 + 1) / 40, 3) and rows[UNALIGNED]["loads"] == "8 x 32", rows
 assert rows[UNALIGNED]["in_flight_kib"] == row["in_flight_kib"] and rows[UNALIGNED]["read"] == 0.8
 assert list(counted("sum_source", code, labels, registers=64)) == [""]
+# Loads of constants are not the LSU's.
+(name, (code, labels)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "LDC.64 R4, c[0x0][0x210]")).items()
+assert counted(name, code, labels, registers=64)[""]["LSU"] == row["LSU"]
 # If one path has both under opposite predicates, all are issued and half of them load.
 PREDICATED_LISTING = LISTING.replace("                   LDG", "             @P2   LDG").replace(
     "        /*0030*/", "        /*0028*/     @!P2 LDG.E R4, desc[UR4][R2.64] ;\n" * 8 + "        /*0030*/")

@@ -28,6 +28,9 @@ import results_json  # noqa: E402
 INSIDE_RATE = {4: 150e9, 8: 300e9, 16: 150e9}
 INSIDE_LATENCY = 2e-6
 ACROSS_LATENCY = 5e-6
+# Sites: their number, nodes of a site, ranks of a node, Gbit/s of a node, latency between sites. Rates of a site are swept.
+SITES = 2, 4, 8, 400, 1e-3
+SITE_GBIT = 25, 100, 400
 # Bytes per second that a GPU's codec reads and writes. Assumed; simulated times leave the codec out.
 CODEC_RATE = 600e9
 
@@ -65,20 +68,34 @@ class Experiments:
                 "elements_per_rank": elements_per_rank, "slowed": times,
                 "phases": step["phases"], "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
 
-    def plan(self, nodes, ranks_per_node, gbit, elements_per_rank):
+    def over_sites(self, site_gbit, elements_per_rank):
+        """As `simulate`, on nodes in sites: by collectives over three levels, and by collectives that know nodes alone."""
+        sites, nodes, ranks_per_node, gbit, latency = SITES
+        elements = 8 * SIMULATED_ELEMENTS  # The simulator's counts are off by up to a kilobyte over links of a high latency.
+        times = elements_per_rank / elements
+        links = links_of(ranks_per_node, gbit)._replace(inter_site_rate=site_gbit * 1e9 / 8, inter_site_latency=latency)
+        three, two = (simgrid.simulate(self.simulated, [ranks_per_node] * (sites * nodes), links.slowed(times), elements,
+                                       sites, known) for known in (sites, 1))
+        self.say(f"{sites}x{nodes}x{ranks_per_node} at {site_gbit} Gb/s between sites: bytes as planned")
+        return {"site_gbit": site_gbit, "slowed": times, "phases": three["phases"], "without_sites": two["phases"],
+                "plan": self.plan(sites * nodes, ranks_per_node, gbit, elements_per_rank,
+                                  "--sites", sites, "--inter-site-gbit", site_gbit, "--inter-site-us", latency * 1e6)}
+
+    def plan(self, nodes, ranks_per_node, gbit, elements_per_rank, *more):
         """The plan by zeropp-plan for a step of TENSORS tensors of `elements_per_rank` elements on each rank."""
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             subprocess.run(
                 [self.plan_program, "--tensors", f"{TENSORS}x{round(elements_per_rank * nodes * ranks_per_node)}",
                  "--nodes", str(nodes), "--ranks-per-node", str(ranks_per_node), "--inter-node-gbit", str(gbit),
                  "--intra-node-gbit", str(INSIDE_RATE[ranks_per_node] * 8e-9), "--inter-node-us", str(ACROSS_LATENCY * 1e6),
-                 "--intra-node-us", str(INSIDE_LATENCY * 1e6), "--codec-gb", str(CODEC_RATE * 1e-9), "--json", file.name],
+                 "--intra-node-us", str(INSIDE_LATENCY * 1e6), "--codec-gb", str(CODEC_RATE * 1e-9), "--json", file.name, *map(str, more)],
                 check=True, stdout=subprocess.DEVNULL)
             runs = json.loads(pathlib.Path(file.name).read_text())["runs"]
         of = ("forward", "backward", "gradients")
         return {run["name"]: {"hops": sum(run["seconds"][p]["total"] - run["seconds"][p]["codec"] for p in of),
                               "codec": sum(run["seconds"][p]["codec"] for p in of),
-                              "inter_node_by_node": run["bytes_by_node"]["total"]["inter_node"]}
+                              "inter_node_by_node": run["bytes_by_node"]["total"]["inter_node"],
+                              "inter_site_by_node": run["bytes_by_node"]["total"].get("inter_site", 0)}
                 for run in runs}
 
     def cluster(self, nodes, ranks_per_node, rate, elements_per_rank):
@@ -150,11 +167,13 @@ def main():
     modelled = [{"nodes": n, "ranks_per_node": 8, "plan": run.plan(n, 8, GROWTH_GBIT, by_rank)}
                 for n in nodes_of_growth + [64, 128, 256, 512, 1024, 2048]]
 
+    sites = [run.over_sites(gbit, by_rank) for gbit in (SITE_GBIT[:1] if args.quick else SITE_GBIT)]
+
     contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "intra_node_rate": INSIDE_RATE,
                 "intra_node_latency": INSIDE_LATENCY, "inter_node_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
                 "growth_gbit": GROWTH_GBIT, "load": round(load, 1), "cores": os.cpu_count(),
                 "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
-                "growth": growth, "modelled": modelled, "paper": paper,
+                "growth": growth, "modelled": modelled, "of_sites": SITES, "sites": sites, "paper": paper,
                 "seconds": round(time.time() - run.start)}
     results_json.write(args.results / "scale.json", contents)
     run.say("all simulations done")

@@ -19,8 +19,15 @@ namespace {
 /// Simulated time of a yield, between two polls of a waiting rank.
 constexpr double seconds_of_a_yield = 1e-6;
 
-const_sg_link_t link_of_node(std::size_t node) {
-    return simgrid::s4u::Link::by_name_or_null("nic" + std::to_string(node) + "_UP");
+/// Calls f(link) for the link of each node to others, and then of each site.
+template <class F>
+void for_each_link(F f) {
+    for (const std::string of : {"nic", "site"}) {
+        for (int i = 0;
+             const const_sg_link_t link = simgrid::s4u::Link::by_name_or_null(of + std::to_string(i) + "_UP"); ++i) {
+            f(link);
+        }
+    }
 }
 
 }  // namespace
@@ -47,12 +54,12 @@ int sleep(const std::timespec* time, std::timespec*) {
 bool simulated() { return true; }
 
 void count_links() {
-    for (std::size_t node = 0; const const_sg_link_t link = link_of_node(node); ++node) sg_link_load_track(link);
+    for_each_link([](const_sg_link_t link) { sg_link_load_track(link); });
 }
 
-std::vector<double> bytes_sent_by_node() {
+std::vector<double> bytes_over_links() {
     std::vector<double> bytes;
-    while (const const_sg_link_t link = link_of_node(bytes.size())) bytes.push_back(sg_link_get_cum_load(link));
+    for_each_link([&](const_sg_link_t link) { bytes.push_back(sg_link_get_cum_load(link)); });
     return bytes;
 }
 

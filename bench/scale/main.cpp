@@ -31,6 +31,7 @@ using zeropp::detail::require_mpi;
 
 struct settings {
     std::vector<int> node_sizes;
+    int sites = 1;
     std::size_t elements_per_rank = 2048;
     int repeats = 1;
     std::string json_file;
@@ -65,7 +66,8 @@ std::vector<double> timed(const work& w, int repeats) {
 }
 
 std::string text(const zeropp::volume& v) {
-    return std::to_string(v.intra_node) + " bytes inside and " + std::to_string(v.inter_node) + " across";
+    return std::to_string(v.intra_node) + " bytes inside, " + std::to_string(v.inter_node) + " across nodes and " +
+           std::to_string(v.inter_site) + " across sites";
 }
 
 /// Throws zeropp::error unless this rank has sent the planned bytes. MPI's own collectives are not checked.
@@ -74,22 +76,24 @@ void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t c
     throw zeropp::error(p.name + ": expected the planned " + text(p.planned * calls) + ", given " + text(sent));
 }
 
-/// Number of messages that a node sends to other nodes in one hop.
-int messages_of_node(const zeropp::two_level& ranks) { return largest_group_size(ranks) * (ranks.groups() - 1); }
+/// Number of messages that a node sends to other nodes along a level.
+int messages_of_node(const nodes_in_sites& ranks, int level) {
+    return zeropp::largest_group_size(ranks) * (zeropp::extent(ranks, level) - 1);
+}
 
-/// Bytes that each node's link has carried between two measurements; empty without a simulator.
+/// Bytes that each link has carried between two measurements; empty without a simulator.
 std::vector<double> difference_of(std::vector<double> after, const std::vector<double>& before) {
-    for (std::size_t node = 0; node != after.size(); ++node) after[node] -= before[node];
+    for (std::size_t link = 0; link != after.size(); ++link) after[link] -= before[link];
     return after;
 }
 
-/// Bytes that each node's link has carried so far, read between barriers; only on the reporting rank. Collective.
+/// Bytes that each link has carried so far, read between barriers; only on the reporting rank. Collective.
 std::vector<double> settled(bool reporting) {
     for (int i = 0; i != 2; ++i) require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
-    return reporting ? bytes_sent_by_node() : std::vector<double>();
+    return reporting ? bytes_over_links() : std::vector<double>();
 }
 
-/// Bytes of the barriers and the reduction around each phase, for each node. Collective.
+/// Bytes of the barriers and the reduction around each phase, for each link. Collective.
 std::vector<double> carried_by_timing(bool reporting) {
     const std::vector<double> before = settled(reporting);
     seconds_of([] {});
@@ -97,33 +101,44 @@ std::vector<double> carried_by_timing(bool reporting) {
 }
 
 /// Bytes of the simulator's handshake for each inter-node message; only on the reporting rank. Collective.
-double carried_by_handshake(const zeropp::two_level& ranks, bool reporting, const std::vector<double>& by_timing) {
+double carried_by_handshake(const nodes_in_sites& ranks, bool reporting, const std::vector<double>& by_timing) {
     constexpr std::size_t bytes = 64;
     zeropp::communicator comm(ranks, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD));
     std::vector<std::byte> all(static_cast<std::size_t>(zeropp::slot_count(ranks)) * bytes);
     const std::vector<double> before = settled(reporting);
-    seconds_of([&] { comm.gather(1, zeropp::host{}, all.data(), bytes); });
+    const int level = zeropp::extent(ranks, 1) > 1 ? 1 : 2;
+    seconds_of([&] { comm.gather(level, zeropp::host{}, all.data(), bytes); });
     const std::vector<double> carried = difference_of(settled(reporting), before);
     if (carried.empty() || ranks.groups() == 1) return 0;
-    return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(ranks)) - bytes;
+    return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(ranks, level)) -
+           static_cast<double>(bytes * static_cast<std::size_t>(zeropp::slots_beyond(ranks, level)));
 }
 
-/// Throws zeropp::error unless each node's link has carried about `planned` + `by_timing` bytes. The simulator
-/// extrapolates from rates and is not exact to the byte; `counting` is.
-void require_planned_links(const phase& p, double planned, const std::vector<double>& carried,
-                           const std::vector<double>& by_timing) {
-    for (std::size_t node = 0; node != carried.size(); ++node) {
-        if (std::fabs(carried[node] - by_timing[node] - planned) > 0.02 * planned + 2 * by_timing[node]) {
-            throw zeropp::error(p.name + ": expected about the planned " + std::to_string(planned) +
-                                " bytes across the link of node " + std::to_string(node) + ", and " +
-                                std::to_string(by_timing[node]) + " to time them, given " +
-                                std::to_string(carried[node]));
+/// Throws zeropp::error unless the link of each node and, with several sites, of each site has carried about as many
+/// bytes as are planned, `handshake` bytes for each of its messages, and `by_timing`. The simulator extrapolates from
+/// rates and is not exact to the byte; `counting` is.
+void require_planned_links(const phase& p, const nodes_in_sites& ranks, int repeats, double handshake,
+                           const std::vector<double>& carried, const std::vector<double>& by_timing) {
+    const auto nodes = static_cast<std::size_t>(ranks.groups());
+    const int to_sites = p.planned.inter_site == 0 ? 0 : messages_of_node(ranks, 2);
+    const int of_node = (p.planned.inter_node == 0 ? 0 : messages_of_node(ranks, 1)) + to_sites;
+    const std::size_t links = nodes + (ranks.sites() == 1 ? 0 : static_cast<std::size_t>(ranks.sites()));
+    for (std::size_t link = 0; link != std::min(links, carried.size()); ++link) {
+        const bool of_a_node = link < nodes;
+        const int messages = of_a_node ? of_node : to_sites * zeropp::extent(ranks, 1);
+        const double planned =
+            (static_cast<double>(of_a_node ? p.by_node : p.by_site) + messages * handshake) * repeats;
+        if (std::fabs(carried[link] - by_timing[link] - planned) > 0.02 * planned + 2 * by_timing[link]) {
+            throw zeropp::error(
+                p.name + ": expected about the planned " + std::to_string(planned) + " bytes across the link of " +
+                (of_a_node ? "node " : "site ") + std::to_string(of_a_node ? link : link - nodes) + ", and " +
+                std::to_string(by_timing[link]) + " to time them, given " + std::to_string(carried[link]));
         }
     }
 }
 
 /// Measures a phase. Returns its row for the file, and prints a line if `reporting`. Collective.
-nlohmann::ordered_json measure(const phase& p, const settings& s, const zeropp::two_level& ranks, bool reporting) {
+nlohmann::ordered_json measure(const phase& p, const settings& s, const nodes_in_sites& ranks, bool reporting) {
     const std::vector<double> by_timing = carried_by_timing(reporting);
     const double handshake = simulated() ? carried_by_handshake(ranks, reporting, by_timing) : 0;
     const work w = p.prepare();
@@ -133,11 +148,7 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, const zeropp::
     const std::vector<double> carried = difference_of(settled(reporting), before);
     require_planned(p, p.take_counted(), static_cast<std::uint64_t>(s.repeats + warm_ups()));
 
-    if (!p.native) {
-        const double messages = p.planned.inter_node == 0 ? 0 : messages_of_node(ranks);
-        require_planned_links(p, (static_cast<double>(p.by_node) + messages * handshake) * s.repeats, carried,
-                              by_timing);
-    }
+    if (!p.native) require_planned_links(p, ranks, s.repeats, handshake, carried, by_timing);
     nlohmann::ordered_json row{
         {"phase", p.name},
         {"formats", p.formats},
@@ -145,7 +156,10 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, const zeropp::
         {"seconds", seconds},
         {"sent_by_rank", {{"intra_node", p.planned.intra_node}, {"inter_node", p.planned.inter_node}}},
         {"inter_node_by_node", p.by_node}};
-    if (!carried.empty()) row["carried_by_link"] = *std::max_element(carried.begin(), carried.end());
+    const auto sites = carried.begin() + (carried.empty() ? 0 : ranks.groups());
+    if (sites != carried.begin()) row["carried_by_link"] = *std::max_element(carried.begin(), sites);
+    if (sites != carried.end()) row["carried_by_site"] = *std::max_element(sites, carried.end());
+    if (ranks.sites() != 1) row["inter_site_by_site"] = p.by_site;
     if (!simulated() && p.prepare_silent) {
         const work quiet = p.prepare_silent();
         quiet.call();
@@ -222,15 +236,17 @@ int run(const settings& s) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     const bool reporting = rank == 0;
-    const auto ranks = zeropp::two_level::of_nodes(s.node_sizes);
+    const nodes_in_sites ranks(s.sites, zeropp::two_level::of_nodes(s.node_sizes));
     const std::size_t elements = s.elements_per_rank * static_cast<std::size_t>(size);
     nlohmann::ordered_json json{{"simulated", simulated()}, {"node_sizes", s.node_sizes}, {"elements", elements}};
-    if (!simulated() && has_equal_groups(ranks)) json["links"] = measure_links(rank, size, ranks.group_size(0));
+    if (ranks.sites() != 1) json["sites"] = ranks.sites();
+    if (!simulated() && zeropp::has_equal_groups(ranks)) json["links"] = measure_links(rank, size, ranks.group_size(0));
     if (reporting) {
         count_links();
-        std::printf("%s, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n",
-                    zeropp::group_sizes_text(ranks).c_str(), elements, simulated() ? "simulated" : "measured", "phase",
-                    "formats", "seconds", "bytes by a node");
+        const std::string sites = ranks.sites() == 1 ? "" : " in " + std::to_string(ranks.sites()) + " sites";
+        std::printf("%s%s, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n",
+                    zeropp::group_sizes_text(ranks).c_str(), sites.c_str(), elements,
+                    simulated() ? "simulated" : "measured", "phase", "formats", "seconds", "bytes by a node");
     }
     for (const phase& p : phases_of_step(ranks, elements)) json["phases"].push_back(measure(p, s, ranks, reporting));
     if (reporting && !s.json_file.empty()) zeropp_bench::write_json(s.json_file, json);
@@ -246,6 +262,9 @@ int main(int argc, char** argv) {
         ->required()
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
+    app.add_option("--sites", s.sites, "sites, of as many of the nodes each")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--elements-per-rank", s.elements_per_rank, "the tensor, divided by the ranks; even")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();

@@ -47,8 +47,8 @@ private:
 };
 
 using counted_communicator =
-    zeropp::communicator<zeropp::two_level, zeropp::counting<zeropp::mpi_transport, zeropp::two_level>>;
-using silent_communicator = zeropp::communicator<zeropp::two_level, silent_transport>;
+    zeropp::communicator<nodes_in_sites, zeropp::counting<zeropp::mpi_transport, nodes_in_sites>>;
+using silent_communicator = zeropp::communicator<nodes_in_sites, silent_transport>;
 
 std::vector<std::byte> scratch_of(std::size_t bytes) { return std::vector<std::byte>(bytes); }
 
@@ -123,7 +123,7 @@ work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
         replica_type replica;
         std::uint64_t version = 1;
 
-        arrays(const zeropp::two_level& ranks, int rank, std::size_t n)
+        arrays(const nodes_in_sites& ranks, int rank, std::size_t n)
             : storage(replica_type::storage_bytes(ranks, n, rank)),
               scratch(zeropp::quantized_update_gather_workspace_bytes(ranks, differences, plain, n)),
               shard(zeropp::partition(n, ranks.size()).size(rank), element(0.9f * weight_of(rank))), full(n),
@@ -149,11 +149,12 @@ work reduce_scatter(std::shared_ptr<Comm> comm, const IntraNode& intra_node, con
     const auto a = std::make_shared<arrays>();
     a->full.assign(elements, element(gradient));
     a->shard.resize(zeropp::partition(elements, comm->size()).size(comm->rank()));
-    a->scratch = scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-        comm->topology(), zeropp::hops{intra_node, inter_node}, elements));
+    const zeropp::hops by_level{intra_node, inter_node, inter_node};
+    a->scratch =
+        scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm->topology(), by_level, elements));
     return {[=] {
-                zeropp::hierarchical_quantized_reduce_scatter(
-                    zeropp::host{}, *comm, zeropp::hops{intra_node, inter_node}, a->full, a->shard, {}, a->scratch);
+                zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, *comm, by_level, a->full, a->shard, {},
+                                                              a->scratch);
             },
             [=] {
                 require_near(gradient * static_cast<float>(comm->size()), std::span<const element>(a->shard), "summed");
@@ -197,7 +198,7 @@ work ring_reduce_scatter(int size, std::size_t elements) {
 
 }  // namespace
 
-std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements) {
+std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t elements) {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const int rank = transport.rank();
     const int size = transport.size();
@@ -206,17 +207,18 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     const auto take_counted = [comm] {
         const zeropp::traffic sent = comm->world().total();
         comm->world().reset();
-        return zeropp::volume{sent.intra_node_bytes, sent.inter_node_bytes};
+        return zeropp::volume{sent.intra_node_bytes, sent.inter_node_bytes, sent.inter_site_bytes};
     };
 
     std::vector<phase> phases;
     // Every node sends as many bytes as the largest, in which each rank serves one column.
     int largest = 0;
-    while (ranks.group_size(ranks.group_of(largest)) != largest_group_size(ranks)) ++largest;
+    while (ranks.group_size(ranks.group_of(largest)) != zeropp::largest_group_size(ranks)) ++largest;
     const auto add = [&](std::string name, std::string formats, auto planned, auto prepare) {
-        const std::uint64_t by_node =
-            planned(largest).inter_node * static_cast<std::uint64_t>(largest_group_size(ranks));
-        phases.push_back({std::move(name), std::move(formats), false, planned(rank), by_node,
+        const zeropp::volume by_node = planned(largest) * static_cast<std::uint64_t>(zeropp::largest_group_size(ranks));
+        const auto nodes_of_site = static_cast<std::uint64_t>(ranks.groups() / ranks.sites());
+        phases.push_back({std::move(name), std::move(formats), false, planned(rank),
+                          by_node.inter_node + by_node.inter_site, by_node.inter_site * nodes_of_site,
                           [=] { return prepare(comm); }, take_counted, [=] { return prepare(silent); }});
     };
     const auto name = [](const auto& q) { return zeropp::short_text(q.name()).str(); };
@@ -243,6 +245,7 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
                           true,
                           {.intra_node = 0, .inter_node = sent},
                           sent,
+                          ranks.sites() == 1 ? 0 : sent,
                           prepare,
                           [] { return zeropp::volume{}; },
                           {}});

@@ -2,8 +2,9 @@
 /// \file
 /// The collectives of a training step, each called separately.
 
+#include "nodes_in_sites.hpp"
+
 #include <zeropp/plan.hpp>
-#include <zeropp/topology/two_level.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <vector>
 
 namespace zeropp_scale {
+
+using zero3_gpt::nodes_in_sites;
 
 /// A collective with its arrays, ready to be called on this rank.
 struct work {
@@ -28,8 +31,9 @@ struct phase {
     bool native;
     /// Bytes that this rank sends; in a ring, the last rank of each node, the only one that sends to another node.
     zeropp::volume planned;
-    /// Bytes that each node sends to other nodes.
+    /// Bytes that each node sends to other nodes, and each site to other sites.
     std::uint64_t by_node;
+    std::uint64_t by_site;
     std::function<work()> prepare;
     /// Returns the bytes that this rank has sent since the last take_counted(), by `counting`; 0 for a ring.
     std::function<zeropp::volume()> take_counted;
@@ -39,6 +43,6 @@ struct phase {
 
 /// Phases of a step on a tensor of `elements` bfloat16 elements, over MPI's ranks. Requires `elements` to be divisible
 /// by twice the number of ranks. Collective. MPI must stay initialised while the result lives.
-std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements);
+std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t elements);
 
 }  // namespace zeropp_scale

@@ -108,6 +108,24 @@ def sweep_table(contents):
     return table(heads, rows)
 
 
+def sites_table(contents):
+    """A row for each rate between sites: seconds and bytes of collectives that know the sites, and of others."""
+    sites, nodes = contents["of_sites"][:2]
+    rows = []
+    for run in contents["sites"]:
+        known = {step: seconds_of(run, step, contents["tensors"]) for step in ("zero3, two hops", "zeropp", "differences")}
+        alone = {"phases": run["without_sites"]}
+        rows.append([run["site_gbit"], *(f"{seconds:.3f}" for seconds in known.values()),
+                     f"{seconds_of(alone, 'zeropp', contents['tensors']):.3f}",
+                     f"{seconds_of(alone, 'zeropp', contents['tensors']) / known['zeropp']:.2f}x",
+                     f"{run['plan']['zeropp']['hops']:.3f}",
+                     *(f"{contents['tensors'] * run['slowed'] * sum_of(of, 'zeropp', value) / 1e9:.3f}" for of, value in (
+                         (run, lambda phase: phase["inter_site_by_site"]), (alone, lambda phase: phase["carried_by_site"]))),
+                     f"{nodes * run['plan']['zeropp']['inter_site_by_node'] / 1e9:.3f}"])
+    return table(["link of a site, Gb/s", "three hops in 16 bits, s", "zeropp, s", "differences, s", "zeropp that knows no sites, s",
+                  "speed-up of knowing them", "zeropp by the plan, s", "GB across sites, zeropp", "knowing no sites, counted", "plan's zeropp"], rows)
+
+
 def paper_rows(contents):
     """Yields the paper's simulated rows, with times and speed-ups that follow from our communication."""
     paper = contents["paper"]
@@ -260,6 +278,17 @@ GB across nodes: what one node sends in a step. The plan's times are an alpha-be
 {sweep_table(contents)}
 ![time and growth](scale.png)
 
+"""
+    if "sites" in contents:
+        sites, nodes, ranks_per_node, gbit, latency = contents["of_sites"]
+        text += f"""## Nodes in sites
+
+{sites} sites of {nodes} nodes of {ranks_per_node} ranks, {gbit} Gb/s a node, {latency * 1e3:g} ms between sites. A link joins each site to the others, which its nodes share.
+Bytes of each level were equal to the plan's on every rank, and the simulator's count of each site's link agreed, as for nodes. Collectives over
+three levels are beside ones over `two_level({sites * nodes}, {ranks_per_node})`, which know no sites; their bytes across sites have no plan, and are the simulator's count.
+GB: what one site sends in a step.
+
+{sites_table(contents)}
 """
     if paper:
         text += f"""## The paper's speed-ups beside ours

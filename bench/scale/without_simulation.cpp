@@ -4,6 +4,6 @@ namespace zeropp_scale {
 
 bool simulated() { return false; }
 void count_links() {}
-std::vector<double> bytes_sent_by_node() { return {}; }
+std::vector<double> bytes_over_links() { return {}; }
 
 }  // namespace zeropp_scale

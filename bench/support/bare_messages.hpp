@@ -4,8 +4,7 @@
 
 #include "support/ranks.hpp"
 
-#include <zeropp/topology/two_level.hpp>
-
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -22,20 +21,15 @@ public:
         std::size_t bytes;
     };
 
-    bare_messages(const zeropp::two_level& nodes, int rank, const route& hops) {
-        const int group = nodes.group_of(rank);
-        const int index = nodes.index_of(rank);
+    bare_messages(int rank, const route& hops) {
         for (const hop& h : hops) {
             // Ranks start with different peers, so that no receiver is the first of all.
-            const int ranks = h.ranks(nodes);
-            const int self = h.where == hop::link::intra_node ? index : group;
-            for (int i = 1; i < ranks; ++i) {
-                const auto world_rank = [&](int place) {
-                    return h.where == hop::link::intra_node ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
-                };
+            const std::size_t ranks = h.members.size();
+            const auto self = static_cast<std::size_t>(std::ranges::find(h.members, rank) - h.members.begin());
+            for (std::size_t i = 1; i < ranks; ++i) {
                 // A gather sends the same bytes to all peers.
                 if (h.what == hop::pattern::all_gather && i > 1) send_bytes_ -= h.bytes;
-                all_.push_back({world_rank((self + i) % ranks), world_rank((self + ranks - i) % ranks), send_bytes_,
+                all_.push_back({h.members[(self + i) % ranks], h.members[(self + ranks - i) % ranks], send_bytes_,
                                 receive_bytes_, h.bytes});
                 send_bytes_ += h.bytes;
                 receive_bytes_ += h.bytes;

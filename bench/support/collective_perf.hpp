@@ -7,7 +7,7 @@
 ///   `facts()`                        the program's program_facts
 ///   `quantizes`                      wire::one_hop or wire::two_hops: the number of quantizers of its calls, Q below
 ///   `has_in_place`                   whether the collective has an in-place form
-///   `equal_shards`                   whether the transport's own collective requires shards of equal size
+///   `shards`                         which collectives require shards of equal size
 ///   `passes`                         times the tensor crosses the bus: NCCL's factor without (n - 1) / n
 ///   `native_name(ranks)`             name of the transport's own collective; empty if there is none
 ///   `members(ranks)`                 the ranks that one call connects, as in a transport's `split`
@@ -36,6 +36,10 @@
 #include <vector>
 
 namespace zeropp_bench {
+
+/// Collectives that require shards of equal size: none, the transport's own one, or both. The elements are rounded up
+/// for the transport's own, and down for both.
+enum class shard_sizes { any, equal_in_native, equal };
 
 /// One rank of a run. All its tensors share it, and it outlives them.
 template <class Place>
@@ -101,7 +105,7 @@ std::vector<quantized_case> cases_of(const collective_run<Place>& run, shared_te
 template <class Perf, class Place>
 unquantized_cases unquantized_of(const collective_run<Place>& run, std::size_t elements) {
     const std::vector<int> members = Perf::members(run.ranks);
-    if constexpr (Perf::equal_shards) {
+    if constexpr (Perf::shards == shard_sizes::equal_in_native) {
         elements = zeropp::partition(elements, static_cast<int>(members.size())).slice_size() * members.size();
     }
     const std::shared_ptr<native_collectives> native = run.ranks.native(members);
@@ -142,7 +146,8 @@ int run_collective(const options& o, ranks_on<Place>& ranks) {
     for (const std::string& type : o.datatypes) {
         for (const std::size_t bytes : o.sizes()) {
             with_datatype(type, [&]<class T>(T) {
-                const std::size_t elements = bytes / sizeof(T);
+                std::size_t elements = bytes / sizeof(T);
+                if (Perf::shards == shard_sizes::equal) elements -= elements % static_cast<std::size_t>(members);
                 const std::vector<quantized_case> cases = cases_of<Perf, T>(run, make_tensors<Perf, T>(run, elements));
                 const std::size_t shard = zeropp::partition(elements, members).slice_size();
                 rows.measure({elements * sizeof(T), elements, shard, datatype<T>, sizeof(T), bus_factor},

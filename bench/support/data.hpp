@@ -6,6 +6,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/layout/partition.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,6 +41,12 @@ void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first)
     }
 }
 
+/// Sets all elements of `array` to 0.
+template <class Array>
+void clear(Array& array) {
+    array.write([]<class T>(std::span<T> all) { std::fill(all.begin(), all.end(), T(0.0f)); });
+}
+
 /// Arrays of one rank: a whole tensor, and a separate array for its shard.
 template <class T, class Place>
 struct arrays {
@@ -60,5 +67,27 @@ struct arrays {
         return in_place ? full.read(part.offset(rank), part.size(rank)) : shard.read(0, shard.size());
     }
 };
+
+/// Arrays of one rank: a whole tensor, and one for a result of its size.
+template <class T, class Place>
+struct whole_arrays {
+    zeropp::partition part;
+    int rank;
+    typename Place::template array<T> full;
+    typename Place::template array<T> result;
+
+    whole_arrays(std::size_t elements, int ranks, int r)
+        : part(elements, ranks), rank(r), full(elements), result(elements) {}
+
+    /// Where the result goes: over the tensor if `in_place`, otherwise to `result`.
+    auto& to(bool in_place) { return in_place ? full : result; }
+};
+
+/// Fills `a.full` with the tensor of its rank, `first_seed` + rank.
+template <class Arrays>
+void fill_full(Arrays& a, std::uint64_t first_seed) {
+    a.full.write(
+        [&]<class T>(std::span<T> full) { fill<T>(full, first_seed + static_cast<std::uint64_t>(a.rank), 0); });
+}
 
 }  // namespace zeropp_bench

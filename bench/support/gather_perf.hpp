@@ -14,7 +14,7 @@ namespace zeropp_bench {
 struct gather_perf {
     static constexpr std::uint64_t seed = 1;
     static constexpr wire quantizes = wire::one_hop;
-    static constexpr bool equal_shards = true;
+    static constexpr shard_sizes shards = shard_sizes::equal_in_native;
     static constexpr double passes = 1;
 
     template <class T, class Place>

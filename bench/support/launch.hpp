@@ -55,6 +55,9 @@ inline zeropp::two_level wanted_nodes(const options& o, int ranks) {
     return zeropp::two_level::of_size(ranks, o.ranks_per_node == 0 ? ranks : o.ranks_per_node);
 }
 
+/// Throws precondition_error unless --sites divides the nodes.
+void require_sites(const options& o, const zeropp::two_level& nodes);
+
 /// Throws precondition_error unless a machine has a GPU for each of its ranks.
 void require_gpus(int ranks, int gpus);
 

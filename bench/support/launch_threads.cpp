@@ -28,6 +28,7 @@ public:
     std::string native_all_gather_name() const override { return {}; }
     std::string native_reduce_scatter_name() const override { return {}; }
     std::string native_all_reduce_name() const override { return {}; }
+    std::string native_all_to_all_name() const override { return {}; }
 
     any_host_transport world() override { return duplicate(transport_); }
 
@@ -35,31 +36,28 @@ public:
 
     /// Threads have no messages below the transport. Its copies between the ranks' buffers, hop by hop, are the limit.
     std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
-        const auto comm = std::make_shared<comm_on<host_place>>(nodes(), world());
-        struct buffers {
+        struct exchange {
+            hop of;
+            any_host_transport link;
             std::vector<std::byte> send;
             std::vector<std::byte> receive;
         };
-        std::vector<std::shared_ptr<buffers>> memory;
+        const auto exchanges = std::make_shared<std::vector<exchange>>();
         for (const hop& h : hops) {
-            const std::size_t all = h.bytes * static_cast<std::size_t>(h.ranks(nodes()));
+            const std::size_t all = h.bytes * h.members.size();
             const std::size_t sent = h.what == hop::pattern::all_gather ? h.bytes : all;
-            memory.push_back(
-                std::make_shared<buffers>(buffers{std::vector<std::byte>(sent), std::vector<std::byte>(all)}));
+            exchanges->push_back({h, any_host_transport(transport_.split(h.members)), std::vector<std::byte>(sent),
+                                  std::vector<std::byte>(all)});
         }
-        const auto exchange = [comm, hops, memory] {
-            for (std::size_t i = 0; i != hops.size(); ++i) {
-                any_host_transport& link = hops[i].where == hop::link::intra_node ? comm->peers(0) : comm->peers(1);
-                std::byte* const send = memory[i]->send.data();
-                std::byte* const receive = memory[i]->receive.data();
-                if (hops[i].what == hop::pattern::all_gather) {
-                    link.all_gather(zeropp::host{}, send, receive, hops[i].bytes);
+        return {[exchanges] {
+            for (exchange& e : *exchanges) {
+                if (e.of.what == hop::pattern::all_gather) {
+                    e.link.all_gather(zeropp::host{}, e.send.data(), e.receive.data(), e.of.bytes);
                 } else {
-                    link.all_to_all(zeropp::host{}, send, receive, hops[i].bytes);
+                    e.link.all_to_all(zeropp::host{}, e.send.data(), e.receive.data(), e.of.bytes);
                 }
             }
-        };
-        return {exchange};
+        }};
     }
 
 private:
@@ -87,6 +85,7 @@ int launch_in_this_process(const parsed_options& parsed, const program_facts& pr
     std::optional<zeropp::two_level> nodes;
     try {
         nodes = wanted_nodes(o, o.ranks);
+        require_sites(o, *nodes);
         if (on_gpus) require_gpus(o.ranks, work.on_gpu->gpus());
     } catch (const std::exception& e) {
         return fail(mistake(program, e.what()), 2);
@@ -108,6 +107,13 @@ int launch_in_this_process(const parsed_options& parsed, const program_facts& pr
         return fail(mistake(program, e.what()), 1);
     }
     return status;
+}
+
+void require_sites(const options& o, const zeropp::two_level& nodes) {
+    if (nodes.groups() % o.sites != 0) {
+        throw zeropp::precondition_error("--sites", "a divisor of the " + std::to_string(nodes.groups()) + " nodes",
+                                         std::to_string(o.sites));
+    }
 }
 
 void require_gpus(int ranks, int gpus) {

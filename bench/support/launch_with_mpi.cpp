@@ -81,6 +81,7 @@ public:
     std::string native_all_gather_name() const override { return "MPI_Allgather"; }
     std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter(_block)"; }
     std::string native_all_reduce_name() const override { return "MPI_Allreduce"; }
+    std::string native_all_to_all_name() const override { return "MPI_Alltoall"; }
 
     any_host_transport world() override { return duplicate(transport_); }
 
@@ -89,7 +90,7 @@ public:
     }
 
     std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
-        const auto messages = std::make_shared<mpi_messages>(bare_messages(nodes(), rank(), hops), transport_.native());
+        const auto messages = std::make_shared<mpi_messages>(bare_messages(rank(), hops), transport_.native());
         return {[messages] { messages->move(mpi_messages::wait::busy); },
                 [messages] { messages->move(mpi_messages::wait::sparing); }};
     }
@@ -139,6 +140,7 @@ int run_on_mpi(const parsed_options& parsed, const program_facts& program, const
     int gpu = 0;
     try {
         nodes = o.ranks_per_node == 0 ? zeropp::shared_memory_nodes(world) : wanted_nodes(o, world.size());
+        require_sites(o, *nodes);
         if (on_gpus) gpu = gpu_of_this_rank(world, *work.on_gpu);
     } catch (const zeropp::precondition_error& e) {
         return say(mistake(program, e.what()), 2);

@@ -83,8 +83,9 @@ std::vector<algorithm> algorithms_of(MPI_Comm ranks, const std::vector<std::stri
     for (const std::string& collective : collectives) {
         all.push_back({collective + ", the default", duplicate(ranks, "")});
         add_tuned(all, ranks, collective);
-        // han has no reduce-scatter.
-        if (collective.starts_with("all")) all.push_back({collective + ", han", duplicate(ranks, "han")});
+        // han has no reduce-scatter and no all-to-all.
+        if (collective == "allgather" || collective == "allreduce")
+            all.push_back({collective + ", han", duplicate(ranks, "han")});
     }
     return all;
 }
@@ -127,6 +128,12 @@ public:
     void all_reduce(native_format format, const void* send, void* recv, std::size_t count) override {
         call({"allreduce"}, format, counted(count), [&](const algorithm& a, int n) {
             return MPI_Allreduce(send, recv, n, type(format), add(format), a.comm);
+        });
+    }
+
+    void all_to_all(native_format format, const void* send, void* recv, std::size_t count) override {
+        call({"alltoall"}, format, counted(count), [&](const algorithm& a, int n) {
+            return MPI_Alltoall(send, n, type(format), recv, n, type(format), a.comm);
         });
     }
 

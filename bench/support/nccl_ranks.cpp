@@ -47,6 +47,22 @@ public:
         stream_.exec().wait();
     }
 
+    void all_to_all(native_format format, const void* send, void* recv, std::size_t count) override {
+        const std::size_t bytes = count * (format == native_format::fp32 ? 4 : 2);
+        require_nccl(ncclGroupStart(), "ncclGroupStart");
+        for (int r = 0; r != transport_.size(); ++r) {
+            const std::size_t part = static_cast<std::size_t>(r) * bytes;
+            require_nccl(ncclSend(static_cast<const std::byte*>(send) + part, count, type(format), r,
+                                  transport_.native(), stream_.exec().native()),
+                         "ncclSend");
+            require_nccl(ncclRecv(static_cast<std::byte*>(recv) + part, count, type(format), r, transport_.native(),
+                                  stream_.exec().native()),
+                         "ncclRecv");
+        }
+        require_nccl(ncclGroupEnd(), "ncclGroupEnd");
+        stream_.exec().wait();
+    }
+
 private:
     static ncclDataType_t type(native_format format) {
         return format == native_format::fp32 ? ncclFloat32 : ncclBfloat16;
@@ -96,6 +112,7 @@ public:
     std::string native_all_gather_name() const override { return "ncclAllGather"; }
     std::string native_reduce_scatter_name() const override { return "ncclReduceScatter"; }
     std::string native_all_reduce_name() const override { return "ncclAllReduce"; }
+    std::string native_all_to_all_name() const override { return "ncclSend and ncclRecv"; }
 
     cuda_place::transport world() override {
         return cuda_place::transport(std::make_shared<zeropp::nccl_transport>(transport_.split(everyone())));
@@ -106,8 +123,7 @@ public:
     }
 
     std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
-        const auto messages =
-            std::make_shared<nccl_messages>(bare_messages(nodes(), rank(), hops), transport_.native());
+        const auto messages = std::make_shared<nccl_messages>(bare_messages(rank(), hops), transport_.native());
         return {[messages] { messages->move(); }};
     }
 

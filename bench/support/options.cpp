@@ -150,6 +150,11 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         app.add_option("--target", o.target, "instructions to use: baseline, avx2 or avx512 [the best there are]")
             ->check(CLI::IsMember({"baseline", "avx2", "avx512"}));
     }
+    if (program.has_sites) {
+        app.add_option("--sites", o.sites, "sites, each of as many nodes as the others, of consecutive ranks")
+            ->check(CLI::PositiveNumber)
+            ->capture_default_str();
+    }
     if (program.has_chunks) {
         app.add_option("--chunks", o.chunks,
                        "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other; auto: as "

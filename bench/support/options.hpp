@@ -27,6 +27,8 @@ struct options {
     int ranks = 4;
     /// 0: ranks that share memory.
     int ranks_per_node = 0;
+    /// Sites of equal numbers of nodes.
+    int sites = 1;
     int chunks = 1;
     int threads = 1;
     /// Empty: the best one.
@@ -49,6 +51,8 @@ struct program_facts {
     bool has_ranks = true;
     /// True if --chunks exists.
     bool has_chunks = false;
+    /// True if --sites exists.
+    bool has_sites = false;
 };
 
 /// A size in bytes: a number with an optional K, M or G (of 1024, in either case). Empty for other `text`.

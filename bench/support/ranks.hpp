@@ -22,25 +22,27 @@ namespace zeropp_bench {
 template <class Place>
 using comm_on = zeropp::communicator<zeropp::two_level, typename Place::transport>;
 
-/// One hop of a collective's route: each rank sends to every other rank of its node, or to every counterpart.
+/// One hop of a collective's route: each rank sends to all others that the hop connects.
 struct hop {
-    enum class link { intra_node, inter_node };
-    /// In an all_gather, all peers get the same bytes.
+    /// In an all_gather, all of them get the same bytes.
     enum class pattern { all_gather, all_to_all };
 
-    link where;
+    /// Level of the topology.
+    int level;
     pattern what;
-    /// Sent to each peer, and the number of elements in it.
+    /// The ranks that the hop connects, as in a transport's `split`: this rank and its peers along the level.
+    std::vector<int> members;
+    /// Sent to each other member, and the number of elements in it.
     std::size_t bytes;
     std::size_t elements;
 
-    /// Number of ranks that this hop connects.
-    int ranks(const zeropp::two_level& nodes) const {
-        return where == link::intra_node ? nodes.group_size(0) : nodes.groups();
+    /// Total over `ranks` ranks of a hop in which each sends `to_each` to each other member.
+    std::size_t from_all(int ranks, std::size_t to_each) const {
+        return static_cast<std::size_t>(ranks) * (members.size() - 1) * to_each;
     }
 };
 
-/// A collective's hops by definition, independent of the library's code. Hops of one rank are left out.
+/// A collective's hops by definition, independent of the library's collectives. Hops of one rank are left out.
 using route = std::vector<hop>;
 
 /// Element type of a tensor in the transport's own collectives.
@@ -56,6 +58,8 @@ public:
     virtual void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) = 0;
     /// recv [count] <- the sum of all ranks' send [count]
     virtual void all_reduce(native_format format, const void* send, void* recv, std::size_t count) = 0;
+    /// recv [ranks * count] <- all ranks' part of send [ranks * count] for this rank, of `count` each
+    virtual void all_to_all(native_format format, const void* send, void* recv, std::size_t count) = 0;
     /// Empty if unknown.
     virtual std::string algorithm_of_last_call() const { return {}; }
 };
@@ -79,6 +83,7 @@ public:
     virtual std::string native_all_gather_name() const = 0;
     virtual std::string native_reduce_scatter_name() const = 0;
     virtual std::string native_all_reduce_name() const = 0;
+    virtual std::string native_all_to_all_name() const = 0;
     /// The transport's own collectives over `members`, as in a transport's `split`; null if it has none.
     virtual std::shared_ptr<native_collectives> native(std::span<const int> members) = 0;
     /// Functions that move the bytes of `hops` between the collective's ranks, and nothing else. Each waits in another

@@ -17,10 +17,23 @@ std::string cell(double number, int decimals) {
     return text;
 }
 
-std::string sqnr_cell(const tally& t) { return std::isnan(t.sqnr_db()) ? "nan" : cell(t.sqnr_db(), 2); }
+std::string cell(const nlohmann::ordered_json& row, const column& column) {
+    const nlohmann::ordered_json::json_pointer at(column.value);
+    if (!row.contains(at)) return "N/A";
+    const nlohmann::ordered_json& value = row.at(at);
+    if (value.is_null()) return column.null;
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_number_integer()) return value.dump();
+    return cell(value.get<double>(), column.decimals);
+}
 
 nlohmann::ordered_json json_number(double number) {
     return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
+}
+
+void add_check(nlohmann::ordered_json& form, const std::optional<tally>& check) {
+    form["wrong"] = check ? nlohmann::ordered_json(check->wrong) : nlohmann::ordered_json(nullptr);
+    if (check && !std::isnan(check->sqnr_db())) form["sqnr_db"] = json_number(check->sqnr_db());
 }
 
 void report::fact(const std::string& key, const nlohmann::ordered_json& value) {
@@ -65,17 +78,17 @@ void report::heading() {
     std::fflush(stdout);
 }
 
-void report::row(const std::vector<std::string>& cells, nlohmann::ordered_json json) {
+void report::row(nlohmann::ordered_json row) {
     if (!speaks_) return;
     std::string line = " ";
-    for (std::size_t c = 0; c != cells.size(); ++c) {
+    for (const column& c : columns_) {
         char text[128];
-        std::snprintf(text, sizeof text, " %*s", columns_[c].width, cells[c].c_str());
+        std::snprintf(text, sizeof text, " %*s", c.width, cell(row, c).c_str());
         line += text;
     }
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
-    rows_.push_back(std::move(json));
+    rows_.push_back(std::move(row));
 }
 
 void report::write(const std::string& path) const {
@@ -91,6 +104,15 @@ void describe_program(report& r, const program_facts& program, const options& o)
                           std::to_string(zeropp::version_patch));
     r.fact("iterations", o.iterations);
     r.fact("warmup_iterations", o.warmup_iterations);
+}
+
+void describe_program(report& r, const program_facts& program, const options& o, const rank_context& ranks) {
+    describe_program(r, program, o);
+    r.fact("transport", ranks.transport_name());
+    r.fact("ranks", ranks.size());
+    r.fact("nodes", ranks.nodes().groups());
+    r.fact("ranks_per_node", ranks.nodes().group_size(0));
+    if (program.has_chunks) r.fact("chunks", o.chunks);
 }
 
 int finish_report(report& r, const options& o, std::uint64_t wrong) {

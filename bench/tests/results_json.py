@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Tests that JSON files have one record a line, also in bench/results, and that this folder has no other data.
+"""Tests that JSON files have one record a line, also in bench/results, that this folder has no other data, and that its
+README.md is the report of its files.
 
 bench/tests/support.cpp expects this text from C++."""
 
 import json
 import pathlib
+import shutil
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
+import report  # noqa: E402
+import report_plots  # noqa: E402
 from results_json import text  # noqa: E402
 
 EXPECTED = r"""{
@@ -38,4 +43,14 @@ for file in sorted((BENCH / "results").iterdir()):
         # Compares lines only, because C++ may print another last digit.
         lines, wanted = file.read_text().splitlines(), text(json.loads(file.read_text())).splitlines()
         assert len(lines) == len(wanted), f"{file.name} has {len(lines)} lines, one record a line makes {len(wanted)}"
+
+report_plots.subprocess.run = lambda *_, **__: None  # no gnuplot
+with tempfile.TemporaryDirectory() as scratch:
+    folder = pathlib.Path(scratch)
+    for file in (BENCH / "results").glob("*.*"):
+        if file.suffix == ".json" or file.name.startswith("why_"):
+            shutil.copy(file, folder)
+    report.write(folder)
+    same = (folder / "README.md").read_text() == (BENCH / "results/README.md").read_text()
+    assert same, "bench/results/README.md is not its files' report: python3 bench/report.py bench/results"
 print("results_json: ok")

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,33 +41,17 @@ parsed_options parse(std::vector<const char*> arguments, bool two_hops = false) 
 }
 
 /// A transport that changes one byte that each rank receives from another rank.
-class faulty_transport : public zeropp::adaptor<zeropp::thread_transport> {
+class faulty_transport : public zeropp::adaptor<faulty_transport, zeropp::thread_transport> {
 public:
     explicit faulty_transport(zeropp::thread_transport inner) : adaptor(std::move(inner)) {}
 
     template <zeropp::host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner().all_gather(exec, send, recv, bytes);
-        spoil(exec, recv, bytes, size());
-    }
-    template <zeropp::host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner().all_to_all(exec, send, recv, bytes);
-        spoil(exec, recv, bytes, size());
-    }
-    template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        inner().broadcast(exec, send, recv, bytes, roots);
-        spoil(exec, recv, bytes, roots);
-    }
-    faulty_transport split(std::span<const int> members) { return faulty_transport(inner().split(members)); }
-
-private:
-    template <class E>
-    void spoil(const E& exec, std::byte* recv, std::size_t bytes, int sources) {
+    void move(const E& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        adaptor::move(exec, what, send, recv);
+        const int sources = what.kind == zeropp::operation::broadcast ? what.roots : size();
         if (rank() == 0 && sources == 1) return;  // receives nothing from others
         const auto other = static_cast<std::size_t>(rank() == 0 ? sources - 1 : 0);
-        exec.enqueue([=] { recv[other * bytes] ^= std::byte{0x40}; });
+        exec.enqueue([recv, at = other * what.bytes] { recv[at] ^= std::byte{0x40}; });
     }
 };
 
@@ -91,7 +76,17 @@ tally reduced_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     std::vector<T> shard(part.size(comm.rank()));
     fill<T>(full, 5 + static_cast<std::uint64_t>(comm.rank()), 0);
     zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int4}, full, shard);
-    return check_reduced<T>(int8, int4, comm.topology(), std::span<const T>(shard), part.offset(comm.rank()), 5);
+    return check_reduced<T>(zeropp::hops{int8, int4}, comm.topology(), std::span<const T>(shard),
+                            part.offset(comm.rank()), 5);
+}
+
+template <class T, class Transport>
+tally exchanged_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
+    const zeropp::partition part(1200 * static_cast<std::size_t>(comm.size()), comm.size());
+    std::vector<T> all(part.count());
+    fill<T>(all, 5 + static_cast<std::uint64_t>(comm.rank()), 0);
+    zeropp::quantized_all_to_all(zeropp::host{}, comm, int8, all, all);
+    return check_exchanged<T>(int8, std::span<const T>(all), part, comm.rank(), 5);
 }
 
 /// Broadcasts from rank 0. `wrong` is 1 if this rank received other bytes.
@@ -121,13 +116,16 @@ template <class T>
 void sees_what_is_wrong() {
     const auto gather = [](auto& comm) { return gathered_over<T>(comm); };
     const auto reduce = [](auto& comm) { return reduced_over<T>(comm); };
+    const auto exchange = [](auto& comm) { return exchanged_over<T>(comm); };
     const auto broadcast = [](auto& comm) { return broadcast_over(comm); };
     for (const zeropp::two_level& nodes : {zeropp::two_level(2, 2), zeropp::two_level(1, 4), zeropp::two_level(3, 1)}) {
         CHECK(wrong_over<zeropp::thread_transport>(nodes, gather) == 0);
         CHECK(wrong_over<zeropp::thread_transport>(nodes, reduce) == 0);
+        CHECK(wrong_over<zeropp::thread_transport>(nodes, exchange) == 0);
         CHECK(wrong_over<zeropp::thread_transport>(nodes, broadcast) == 0);
         CHECK(wrong_over<faulty_transport>(nodes, gather) > 0);
         CHECK(wrong_over<faulty_transport>(nodes, reduce) > 0);
+        CHECK(wrong_over<faulty_transport>(nodes, exchange) > 0);
         CHECK(wrong_over<faulty_transport>(nodes, broadcast) == static_cast<std::uint64_t>(nodes.size() - 1));
     }
 }
@@ -185,6 +183,25 @@ TEST_CASE("a JSON file has one record a line", "[bench]") {
     CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
 }
 
+TEST_CASE("a cell names values that are missing or infinite", "[bench]") {
+    nlohmann::ordered_json row{{"a", {{"time_us", 1.25}}}, {"b", nullptr}, {"count", 7}, {"name", "int8"}};
+    add_check(row["a"], tally{2, 100, 1});
+    add_check(row["exact"], tally{0, 100, 0});
+    add_check(row["not_finite"], tally{1, 100, inf});
+    add_check(row["unchecked"], std::nullopt);
+    const auto text = [&](const std::string& value) { return cell(row, {"", "", "", 6, value, 1, "exact"}); };
+    CHECK(text("/a/time_us") == "1.2");
+    CHECK(text("/count") == "7");
+    CHECK(text("/name") == "int8");
+    CHECK(text("/b/time_us") == "N/A");
+    CHECK(text("/a/wrong") == "2");
+    CHECK(text("/a/sqnr_db") == "20.0");
+    CHECK(text("/exact/sqnr_db") == "exact");
+    CHECK(text("/not_finite/sqnr_db") == "N/A");
+    CHECK(text("/unchecked/sqnr_db") == "N/A");
+    CHECK(cell(row, {"", "", "", 6, "/unchecked/wrong"}) == "N/A");
+}
+
 TEST_CASE("results of the collectives are right, and wrong over a transport that is", "[bench]") {
     sees_what_is_wrong<float>();
     sees_what_is_wrong<zeropp::bfloat16>();
@@ -217,8 +234,9 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
                                           comm_on<host_place> comm(ranks.nodes(), ranks.world());
                                           quantized_case c;
                                           c.quantizer = "none";
-                                          c.hops = {
-                                              {hop::link::inter_node, hop::pattern::all_gather, bytes_of_route, 4}};
+                                          c.hops = {{1, hop::pattern::all_gather,
+                                                     zeropp::peer_ranks(ranks.nodes(), 1, ranks.rank()), bytes_of_route,
+                                                     4}};
                                           c.has_in_place = false;
                                           set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
                                               std::byte sent[16] = {};

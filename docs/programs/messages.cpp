@@ -48,50 +48,37 @@ struct journal {
 
 /// Carries bytes as `Transport` does, and notes what it sends to whom.
 template <class Transport>
-class recording : public zeropp::adaptor<Transport> {
+class recording : public zeropp::adaptor<recording<Transport>, Transport> {
+    using base = zeropp::adaptor<recording, Transport>;
+
 public:
     recording(Transport inner, std::vector<int> world, std::shared_ptr<journal> notes)
-        : zeropp::adaptor<Transport>(std::move(inner)), world_(std::move(world)), notes_(std::move(notes)) {}
+        : base(std::move(inner)), world_(std::move(world)), notes_(std::move(notes)) {}
 
     template <zeropp::execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        note("all_gather", send, bytes, 0);
-        this->inner().all_gather(exec, send, recv, bytes);
+    void move(const E& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        if (what.sends(this->rank())) note(what, send);
+        ++notes_->operation;
+        base::move(exec, what, send, recv);
     }
-    template <zeropp::execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        note("all_to_all", send, bytes, bytes);
-        this->inner().all_to_all(exec, send, recv, bytes);
-    }
-    template <zeropp::execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires zeropp::broadcasting_transport_on<Transport, E>
-    {
-        if (this->rank() < roots) {
-            note("broadcast", send, bytes, 0);
-        } else {
-            ++notes_->operation;
-        }
-        this->inner().broadcast(exec, send, recv, bytes, roots);
-    }
-    recording split(std::span<const int> members) {
+    recording around(Transport next, std::span<const int> members) const {
         std::vector<int> world;
         for (const int m : members) world.push_back(world_[static_cast<std::size_t>(m)]);
-        return {this->inner().split(members), std::move(world), notes_};
+        return {std::move(next), std::move(world), notes_};
     }
 
 private:
-    void note(const char* operation, const std::byte* send, std::size_t bytes, std::size_t stride) {
+    void note(const zeropp::operation& what, const std::byte* send) {
+        static constexpr const char* kinds[] = {"all_gather", "all_to_all", "broadcast"};
         const int self = world_[static_cast<std::size_t>(this->rank())];
         for (std::size_t p = 0; p != world_.size(); ++p) {
-            std::vector<float> values(bytes / sizeof(float));
-            std::memcpy(values.data(), send + p * stride, values.size() * sizeof(float));
+            std::vector<float> values(what.bytes / sizeof(float));
+            std::memcpy(values.data(), what.sent_to(static_cast<int>(p), send), values.size() * sizeof(float));
             notes_->lines.push_back("{\"operation\": " + std::to_string(notes_->operation) + ", \"kind\": \"" +
-                                    operation + "\", \"from\": " + std::to_string(self) +
-                                    ", \"to\": " + std::to_string(world_[p]) + ", \"bytes\": " + std::to_string(bytes) +
+                                    kinds[what.kind] + "\", \"from\": " + std::to_string(self) + ", \"to\": " +
+                                    std::to_string(world_[p]) + ", \"bytes\": " + std::to_string(what.bytes) +
                                     ", \"carries\": " + pairs(values.data(), values.size(), notes_->unit) + "}");
         }
-        ++notes_->operation;
     }
 
     std::vector<int> world_;

@@ -1,5 +1,5 @@
 /* ZeRO++ in C, on nodes of two MPI ranks: weights in 8 bits, a copy in each node that differences update, and the
- * gradients' sum in 4 bits between nodes. Compares each result with plain arithmetic. */
+ * gradients' sum in 4 bits between nodes; then over sites. Compares each result with plain arithmetic. */
 #include "mpi_groups.h"
 
 #include <zeropp_c.h>
@@ -121,6 +121,23 @@ int main(int argc, char** argv) {
                 zeropp_failure,
             "ranks of two formats were not refused");
     if (rank == 0) printf("%d ranks, the sum in 8 and 4 bits off by %.3f; %s\n", size, (double)largest, zeropp_error());
+
+    /* Nodes in sites, here nodes of one rank in sites of two: 8 bits within a site, and 4 between sites. */
+    const char *const within = "int8:256:bf16", *const beyond = "int8:256:bf16 + int4:128:signed:bf16";
+    zeropp_communicator* in_sites;
+    uint64_t sent[3], planned[3];
+    for (int r = 0; r != size; ++r) nodes[r] = r;
+    succeeds(zeropp_communicator_create_in_sites(nodes, 2, size, rank, callbacks, &in_sites), &groups);
+    succeeds(zeropp_reduce_scatter(in_sites, within, beyond, zeropp_float32, &of_gradient, &of_shard, 1, 0, NULL, NULL),
+             &groups);
+    require(error_of(shard, begin, own, factor, 0) < 0.13f * factor, "the sum over sites has too large an error");
+    zeropp_traffic_in_sites(in_sites, sent, &calls);
+    succeeds(
+        zeropp_volume_in_sites("zeropp_reduce_scatter", within, beyond, elements, 0, nodes, 2, size, rank, planned),
+        &groups);
+    require(memcmp(sent, planned, sizeof sent) == 0, "the plan misses the bytes between sites");
+    require(sent[0] == 0 && (size == 2 || (sent[2] != 0 && sent[1] > sent[2])), "not all levels have their bytes");
+    zeropp_communicator_destroy(in_sites);
 
     zeropp_communicator_destroy(comm);
     mpi_groups_free(&groups);

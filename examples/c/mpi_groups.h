@@ -9,7 +9,8 @@
 #include <mpi.h>
 #include <sched.h>
 
-/* Process groups by number; 0 is the first. Zeropp makes two more: a node's ranks, and their counterparts. */
+/* Process groups by number; 0 is the first. Zeropp makes two more, a node's ranks and their counterparts, and a third
+ * if nodes are in several sites. */
 enum { mpi_groups_most = 8 };
 typedef struct mpi_groups {
     MPI_Comm comms[mpi_groups_most];

@@ -94,7 +94,7 @@ void add_sent(run& r, const Topology& topology, const tensor_group& g) {
         const int node = node_of_size[size];
         std::map<int, std::pair<int, std::uint64_t>> ranks_by_columns;  // a rank, and the number of these
         for (int i = 0; i != size; ++i) {
-            const int columns = zeropp::rounds_of(topology, node).served(i);
+            const int columns = zeropp::served_by(topology, topology.rank_of(node, i)).size();
             ++ranks_by_columns.try_emplace(columns, topology.rank_of(node, i), 0).first->second.second;
         }
         zeropp::step_volume of_node;
@@ -132,16 +132,12 @@ std::vector<layout> predict_layouts(const settings& s) {
     return all;
 }
 
-/// Whole nodes if they differ in size. Otherwise group sizes up to 8 nodes that divide the number of ranks, and divide
-/// a node's and a site's or are multiples of them.
+/// Whole nodes if they differ in size. Otherwise the possible group sizes up to 8 nodes.
 std::vector<secondary_choice> predict_choices(const settings& s) {
-    const bool equal = has_equal_groups(s.ranks);
     std::vector<int> sizes;
-    if (!equal) sizes.push_back(zeropp::whole_nodes);
-    const int of_node = s.ranks.group_size(0), of_site = s.ranks.size() / s.sites;
-    const auto divides = [](int group, int ranks) { return ranks % group == 0 || group % ranks == 0; };
-    for (int k = 1; equal && k <= s.ranks.size() && k <= 8 * of_node; ++k) {
-        if (s.ranks.size() % k == 0 && divides(k, of_node) && divides(k, of_site)) sizes.push_back(k);
+    if (!has_equal_groups(s.ranks)) sizes.push_back(zeropp::whole_nodes);
+    for (int k = 1; k <= s.ranks.size() && k <= 8 * s.ranks.group_size(0); ++k) {
+        if (s.on_topology([&](const auto& ranks) { return can_be_secondary_groups(ranks, k); })) sizes.push_back(k);
     }
     std::vector<secondary_choice> choices;
     for (const int k : sizes) {

@@ -66,7 +66,7 @@ settings with_measured_formats(settings s) {
 struct placement {
     settings on;
     std::string topology;  // empty if there is no choice
-    double crossing = 1;   // bytes that an island sends to others for each one that a "node" of the topology sends
+    double crossing = 1;   // bytes that an island sends to others for each one that a node sends over the slowest links
 };
 
 /// A node's link to others, of which each byte takes `crossing` bytes of the island's link to the others.
@@ -85,9 +85,9 @@ placement on_rings(settings s) {
     return {s, {}};
 }
 
-/// For collectives of the library, which send from rank to rank. With several nodes in an island there are two
-/// topologies. Islands in the place of nodes: ranks of a node share its link inside the island. Nodes: they share their
-/// island's link.
+/// For collectives of the library, which send from rank to rank. With several nodes in an island there are three
+/// topologies. Islands as sites of nodes. Islands in the place of nodes: ranks of a node share its link inside the
+/// island. Nodes: they share their island's link.
 std::vector<placement> placements(const settings& s) {
     if (!s.islands) return {{s, {}}};
     const zeropp::link_speed& between = s.islands->between;
@@ -96,6 +96,10 @@ std::vector<placement> placements(const settings& s) {
     settings across = s;
     across.speed.inter_node = between;
     if (nodes == islands) return {{across, {}}};
+
+    settings sites = s;
+    sites.sites = islands;
+    sites.speed.inter_site = between;
 
     const int of_node = s.ranks.group_size(0), peers = of_island * of_node - 1;
     across.ranks = zeropp::two_level(islands, peers + 1);
@@ -113,7 +117,11 @@ std::vector<placement> placements(const settings& s) {
     const auto text = [](const zeropp::two_level& ranks) {
         return ", on two_level(" + std::to_string(ranks.groups()) + ", " + std::to_string(ranks.group_size(0)) + ")";
     };
-    return {{across, text(across.ranks)}, {shared, text(shared.ranks), crossing}};
+    const std::string of_sites = ", on three_level(" + std::to_string(islands) + ", " + std::to_string(of_island) +
+                                 ", " + std::to_string(of_node) + ")";
+    return {{sites, of_sites, static_cast<double>(of_island)},
+            {across, text(across.ranks)},
+            {shared, text(shared.ranks), crossing}};
 }
 
 void add_synchronous(std::vector<option>& options, const settings& s) {
@@ -125,7 +133,9 @@ void add_synchronous(std::vector<option>& options, const settings& s) {
             r.by_node.backward = {};
         }
         const bool elsewhere = loss.error != 0 && at.on.ranks.groups() != measured_nodes;
-        options.push_back({name + at.topology, static_cast<double>(r.by_node.total().inter_node) * at.crossing,
+        const zeropp::volume sent = r.by_node.total();
+        options.push_back({name + at.topology,
+                           static_cast<double>(at.on.sites == 1 ? sent.inter_node : sent.inter_site) * at.crossing,
                            predict_layout(at.on, name, of).total(), r.time.without_overlap(), loss,
                            elsewhere ? std::to_string(measured_nodes) + " nodes" : std::string()});
     };

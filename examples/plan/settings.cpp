@@ -350,7 +350,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     }
     if (s.sites != 1 && (islands != 0 || !mirror.empty() || s.advise)) {
         throw std::invalid_argument(
-            "--sites: expected no --islands, --mirror or --advise beside it, which know no sites");
+            "--sites: expected no --islands, --mirror or --advise beside it; --advise takes --islands as sites");
     }
     if (s.sites == 1 && !gradients_inter_site.empty()) {
         throw std::invalid_argument("--gradients-inter-site: expected several --sites, given 1");

@@ -1,10 +1,9 @@
 #pragma once
 
+#include "nodes_in_sites.hpp"
 #include "report.hpp"
 #include "settings.hpp"
 #include "trainer.hpp"
-
-#include <zeropp/topology/two_level.hpp>
 
 #include <vector>
 
@@ -15,6 +14,6 @@ namespace zero3_gpt {
 void require_cuda();
 
 /// Trains on the current GPU, which ranks share as threads.
-std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const zeropp::two_level& nodes);
+std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const nodes_in_sites& nodes);
 
 }  // namespace zero3_gpt

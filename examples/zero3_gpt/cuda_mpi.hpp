@@ -1,11 +1,11 @@
 #pragma once
 
+#include "nodes_in_sites.hpp"
 #include "report.hpp"
 #include "settings.hpp"
 #include "trainer.hpp"
 
 #include <zeropp/mpi.hpp>
-#include <zeropp/topology/two_level.hpp>
 
 #include <vector>
 
@@ -18,6 +18,6 @@ void require_cuda_for_mpi();
 /// Trains with one GPU for each rank, connected by NCCL. Collective; throws on every rank if a machine has fewer GPUs
 /// than ranks.
 std::vector<run_result> train_on_cuda_mpi(const settings& s, const workload& work, zeropp::mpi_transport& world,
-                                          const zeropp::two_level& nodes);
+                                          const nodes_in_sites& nodes);
 
 }  // namespace zero3_gpt

@@ -306,6 +306,7 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         zeropp->read("weight_quantizer", config.zeropp.weight_quantizer);
         zeropp->read("gradient_quantizer_intra_node", config.zeropp.gradient_quantizer_intra_node);
         zeropp->read("gradient_quantizer_inter_node", config.zeropp.gradient_quantizer_inter_node);
+        zeropp->read("gradient_quantizer_inter_site", config.zeropp.gradient_quantizer_inter_site);
         zeropp->read("embedding_gradient_quantizer_inter_node", config.zeropp.embedding_gradient_quantizer_inter_node);
         zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
         zeropp->read_count("gradient_chunks", config.zeropp.gradient_chunks);

@@ -50,6 +50,7 @@ struct deepspeed_config {
         std::string weight_quantizer = "int8:256:fp16";
         std::string gradient_quantizer_intra_node = "int8:256:bf16";
         std::string gradient_quantizer_inter_node = "int4:128:signed:bf16";
+        std::string gradient_quantizer_inter_site;            ///< between sites; empty: as between nodes
         std::string embedding_gradient_quantizer_inter_node;  ///< of embeddings and head; empty: as of other layers
         std::string secondary_quantizer = "bf16";
         int gradient_chunks = 1;               ///< chunks of a gradient's reduce-scatter
@@ -65,6 +66,12 @@ struct deepspeed_config {
             return embedding && !embedding_gradient_quantizer_inter_node.empty()
                        ? embedding_gradient_quantizer_inter_node
                        : gradient_quantizer_inter_node;
+        }
+        /// Quantizer of a unit's gradients between sites: of embeddings and head, as between nodes.
+        [[nodiscard]] const std::string& gradients_inter_site(bool embedding) const {
+            const bool as_between_nodes = gradient_quantizer_inter_site.empty() ||
+                                          (embedding && !embedding_gradient_quantizer_inter_node.empty());
+            return as_between_nodes ? gradients_inter_node(embedding) : gradient_quantizer_inter_site;
         }
         /// Number of islands; one without local steps.
         [[nodiscard]] int islands() const { return local_steps ? local_steps->islands : 1; }

@@ -8,9 +8,11 @@
 #include "local_steps.hpp"
 #include "model.hpp"
 #include "moment_mirrors.hpp"
+#include "nodes_in_sites.hpp"
 #include "rank_values.hpp"
 
 #include <zeropp/core/config.hpp>
+#include <zeropp/plan/volume.hpp>
 #include <zeropp/zeropp.hpp>
 
 #include <algorithm>
@@ -31,15 +33,13 @@ namespace zero3_gpt {
 
 /// Bytes that this rank has sent, by purpose.
 struct phase_traffic {
-    struct bytes {
-        std::uint64_t intra_node = 0;
-        std::uint64_t inter_node = 0;
-    };
-    bytes forward_gather;
-    bytes backward_gather;
-    bytes reduce;
-    bytes exchange;  // between islands
-    bytes mirror;    // of the optimizer's moments
+    zeropp::volume forward_gather;
+    zeropp::volume backward_gather;
+    zeropp::volume reduce;
+    zeropp::volume exchange;  // between islands
+    zeropp::volume mirror;    // of the optimizer's moments
+
+    zeropp::volume total() const { return forward_gather + backward_gather + reduce + exchange + mirror; }
 };
 
 namespace step {
@@ -103,11 +103,11 @@ template <class Device, class Transport, class Formats = wire_formats>
 class zero3_engine {
 public:
     using space = typename Device::space;
-    using transport_type = zeropp::counting<Transport, zeropp::two_level>;
+    using transport_type = zeropp::counting<Transport, nodes_in_sites>;
 
     /// Collective. `world` counts bytes by the real nodes; `nodes` is the topology of the collectives.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
-                 transport_type& world, const zeropp::two_level& nodes)
+                 transport_type& world, const nodes_in_sites& nodes)
         : zero3_engine(device, network, config, seed, world,
                        island_ranks(nodes, config.zeropp.islands(), world.rank())) {
         if (config.zeropp.optimizer_mirror && !mirrors_) {
@@ -131,11 +131,11 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const island_ranks& ranks)
         : zero3_engine(device, network, config, seed, world, ranks,
-                       zeropp::two_level::of_size(ranks.nodes.size(), config.zero.hpz_partition_size)) {}
+                       ranks.nodes.in_groups(config.zero.hpz_partition_size)) {}
 
     /// With secondary partitions in groups of their own.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
-                 transport_type& world, const island_ranks& ranks, const zeropp::two_level& groups)
+                 transport_type& world, const island_ranks& ranks, const nodes_in_sites& groups)
         : device_(device), network_(network), replicated_(config.zero.stage == 0), clipping_(config.gradient_clipping),
           average_decay_(config.zeropp.weight_average),
           mean_{.operation = zeropp::reduction::mean, .chunks = config.zeropp.gradient_chunks},
@@ -202,8 +202,7 @@ public:
             std::visit(
                 [&]<class Hops>(const Hops& hop) {
                     if (replicated_) {
-                        zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_,
-                                                     zeropp::hops{hop.at(zeropp::level<0>), hop.last(), hop.last()},
+                        zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_, with_all_gather(hop),
                                                      u.full_gradient, u.own_gradient, all_mean(),
                                                      reduce_scratch_.view());
                     } else if (feedback_) {
@@ -414,6 +413,12 @@ private:
         bool backward;
     };
 
+    /// Quantizers of an all-reduce: its all-gather phase takes the last one of a reduce-scatter.
+    template <class Hops>
+    static auto with_all_gather(const Hops& hop) {
+        return zeropp::hops{hop.at(zeropp::level<0>), hop.at(zeropp::level<1>), hop.last(), hop.last()};
+    }
+
     zeropp::all_reduce_options all_mean() const { return {.operation = mean_.operation, .chunks = mean_.chunks}; }
 
     static std::size_t parity(int unit) { return static_cast<std::size_t>(unit % 2); }
@@ -455,7 +460,7 @@ private:
         floats average(average_decay_ > 0 ? own.size() : 0);
         device_.upload(average.data(), std::span<const float>(own).first(average.size()));
         // Only secondary partitions and replicas depend on the groups.
-        const zeropp::two_level& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
+        const nodes_in_sites& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
         const adamw_options options{.beta1 = config.optimizer.beta1,
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
@@ -472,7 +477,8 @@ private:
             {n,
              Formats::weights::parse(config.zero.quantized_weights ? names.weight_quantizer : plain),
              Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_intra_node : plain,
-                                       quantized_gradients ? names.gradients_inter_node(embedding) : plain),
+                                       quantized_gradients ? names.gradients_inter_node(embedding) : plain,
+                                       quantized_gradients ? names.gradients_inter_site(embedding) : plain),
              std::move(shard),
              std::move(gradient_shard),
              std::move(average),
@@ -490,7 +496,7 @@ private:
              {}});
         stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(own.size())));
 
-        const zeropp::two_level& nodes = weights_comm_.topology();
+        const nodes_in_sites& nodes = weights_comm_.topology();
         const list& full = units_.back().full_gradient;
         std::visit(
             [&](const auto& q) {
@@ -502,10 +508,8 @@ private:
         std::visit(
             [&]<class Hops>(const Hops& hop) {
                 if (replicated_) {
-                    largest_reduce_ = std::max(
-                        largest_reduce_,
-                        zeropp::quantized_all_reduce_workspace_bytes(
-                            nodes, zeropp::hops{hop.at(zeropp::level<0>), hop.last(), hop.last()}, full, all_mean()));
+                    largest_reduce_ = std::max(largest_reduce_, zeropp::quantized_all_reduce_workspace_bytes(
+                                                                    nodes, with_all_gather(hop), full, all_mean()));
                     return;
                 }
                 largest_reduce_ =
@@ -531,7 +535,7 @@ private:
         std::visit(
             [&]<class Exact>(const auto& q, const Exact& kept) {
                 using replica = replica_of<Exact>;
-                const zeropp::two_level& ranks = secondary_comm_.topology();
+                const nodes_in_sites& ranks = secondary_comm_.topology();
                 u.secondary_storage =
                     zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient, island_.rank()));
                 u.node_replica.emplace_back(std::in_place_type<replica>, ranks, island_.rank(), u.full_gradient,
@@ -559,7 +563,7 @@ private:
 
     template <class Feedback>
     void add_feedback(unit_state& u) {
-        const zeropp::two_level& nodes = gradient_comm_.topology();
+        const nodes_in_sites& nodes = gradient_comm_.topology();
         u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient));
         u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, u.feedback_storage.view());
     }
@@ -631,12 +635,13 @@ private:
 
     /// Adds the bytes that `collective` makes this rank send to `to`.
     template <class Collective>
-    void count(phase_traffic::bytes& to, Collective collective) {
+    void count(zeropp::volume& to, Collective collective) {
         const zeropp::traffic before = world_.total();
         collective();
         const zeropp::traffic after = world_.total();
         to.intra_node += after.intra_node_bytes - before.intra_node_bytes;
         to.inter_node += after.inter_node_bytes - before.inter_node_bytes;
+        to.inter_site += after.inter_site_bytes - before.inter_site_bytes;
     }
 
     const Device& device_;
@@ -655,9 +660,9 @@ private:
 
     transport_type& world_;
     transport_type island_;
-    zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;
-    zeropp::communicator<zeropp::two_level, transport_type> secondary_comm_;
-    zeropp::communicator<zeropp::two_level, transport_type> gradient_comm_;
+    zeropp::communicator<nodes_in_sites, transport_type> weights_comm_;
+    zeropp::communicator<nodes_in_sites, transport_type> secondary_comm_;
+    zeropp::communicator<nodes_in_sites, transport_type> gradient_comm_;
 
     std::vector<unit_state> units_;
     std::size_t largest_gather_ = 0;

@@ -32,12 +32,14 @@ struct wire_formats {
                                              int4_rotated, int2_rotated, signs, fp8>;
     /// Formats of the weights that nodes keep and differences update.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
-    template <class IntraNode, class InterNode>
-    using hops = zeropp::hops<IntraNode, InterNode>;
+    /// Within a node, between nodes, and between sites.
+    template <class IntraNode, class InterNode, class InterSite = InterNode>
+    using hops = zeropp::hops<IntraNode, InterNode, InterSite>;
     using gradients =
         zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8, int8>, hops<int8, int4>, hops<int6, int6>,
                            hops<int4, int4>, hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>,
-                           hops<int8_rotated, three_levels>, hops<fp8, fp8>>;
+                           hops<int8_rotated, int4_rotated, int2_rotated>, hops<int8_rotated, three_levels>,
+                           hops<fp8, fp8>>;
     /// Formats of exchanges between islands: 16, 4 and 2 bits with the least error.
     using exchanges = zeropp::named_quantizers<bf16, int4_rotated, zeropp::quantizer_named<"lloyd4:128:h128">>;
     /// Storage of error feedback's residuals.

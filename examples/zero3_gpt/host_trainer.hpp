@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nodes_in_sites.hpp"
 #include "trainer.hpp"
 
 #include <zeropp/execution/host_queue.hpp>
@@ -9,9 +10,9 @@ namespace zero3_gpt {
 
 /// train_all on the host, compiled once for all transports. Collective.
 std::vector<run_result> train_on_host(const settings& s, const workload& work,
-                                      zeropp::any_transport<zeropp::host_queue> world, const zeropp::two_level& nodes);
+                                      zeropp::any_transport<zeropp::host_queue> world, const nodes_in_sites& nodes);
 
 /// train_on_host with ranks that are threads.
-std::vector<run_result> train_on_host_threads(const settings& s, const workload& work, const zeropp::two_level& nodes);
+std::vector<run_result> train_on_host_threads(const settings& s, const workload& work, const nodes_in_sites& nodes);
 
 }  // namespace zero3_gpt

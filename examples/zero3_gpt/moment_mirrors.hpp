@@ -4,6 +4,7 @@
 #include "deepspeed_config.hpp"
 #include "device.hpp"
 #include "formats.hpp"
+#include "nodes_in_sites.hpp"
 
 #include <zeropp/elastic.hpp>
 
@@ -27,7 +28,7 @@ public:
     using list = zeropp::tensor_list<float, space>;
 
     /// Collective over `world`, the ranks of `nodes`. Throws zeropp::precondition_error if there is one node.
-    moment_mirrors(const Device& device, const mirror_settings& how, Transport world, const zeropp::two_level& nodes)
+    moment_mirrors(const Device& device, const mirror_settings& how, Transport world, const nodes_in_sites& nodes)
         : device_(device), every_(how.every), format_(Formats::replicas::parse(how.quantizer)), nodes_(nodes),
           rank_(world.rank()), ranks_(zeropp::partner_ranks(nodes, rank_)),
           partners_(nodes.shrink(ranks_), world.split(ranks_)), queue_(device.make_queue()) {}
@@ -106,7 +107,7 @@ private:
         typename variant_over<typename Formats::replicas::variant, mirror_of>::type copies;
 
         template <class Q>
-        mirror(const Q& q, const zeropp::two_level& nodes, int rank, const list& whole, list of, std::size_t bytes)
+        mirror(const Q& q, const nodes_in_sites& nodes, int rank, const list& whole, list of, std::size_t bytes)
             : moment(std::move(of)), storage(bytes),
               copies(std::in_place_type<mirror_of<Q>>, q, nodes, rank, whole, storage.view()) {}
     };
@@ -114,10 +115,10 @@ private:
     const Device& device_;
     int every_;
     typename Formats::replicas::variant format_;
-    zeropp::two_level nodes_;
+    nodes_in_sites nodes_;
     int rank_;
     std::vector<int> ranks_;
-    zeropp::communicator<zeropp::two_level, Transport> partners_;
+    zeropp::communicator<nodes_in_sites, Transport> partners_;
     std::deque<mirror> mirrors_;  // two for each unit
     zeropp::workspace<space> scratch_{0};
     typename Device::execution::event last_;  // moments have been sent

@@ -21,12 +21,13 @@ namespace {
 struct preparation {
     std::optional<zero3_gpt::settings> settings;
     std::optional<zero3_gpt::workload> work;
-    std::optional<zeropp::two_level> nodes;
+    std::optional<zero3_gpt::nodes_in_sites> nodes;
     std::string problem;
     int exit_code = 0;
 };
 
-preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
+/// `found` are the nodes as MPI sees them.
+preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world, const zeropp::two_level& found) {
     preparation p;
     try {
         p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code, world.size());
@@ -37,13 +38,11 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
             zero3_gpt::require_cuda_for_mpi();
         }
         p.work.emplace(*p.settings);
-        if (p.settings->ranks_per_node != 0) {
-            p.nodes = zeropp::two_level::of_size(world.size(), p.settings->ranks_per_node);
-        }
+        const int given = p.settings->ranks_per_node;
+        p.nodes.emplace(p.settings->sites, given == 0 ? found : zeropp::two_level::of_size(world.size(), given));
         for (const auto& run : p.settings->runs) {
-            const zero3_gpt::island_ranks island(zeropp::two_level(world.size(), 1), run.config.zeropp.islands(),
-                                                 world.rank());
-            zeropp::two_level::of_size(island.nodes.size(), run.config.zero.hpz_partition_size);
+            const zero3_gpt::island_ranks island(*p.nodes, run.config.zeropp.islands(), world.rank());
+            static_cast<void>(island.nodes.in_groups(run.config.zero.hpz_partition_size));
         }
     } catch (const std::exception& e) {
         p.problem = e.what();
@@ -69,7 +68,7 @@ zeropp::mpi_transport world_with(std::chrono::milliseconds timeout) {
 /// Sets `ends_alone` if other ranks may have died, for which MPI_Finalize would wait.
 int run(int argc, char** argv, bool& ends_alone) {
     zeropp::mpi_transport world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
-    preparation p = prepare(argc, argv, world);
+    preparation p = prepare(argc, argv, world, zeropp::shared_memory_nodes(world));
     const auto any_problem = [&] {
         const int failed = lowest_rank(!p.problem.empty(), world);
         if (failed == world.rank()) std::cerr << "zero3_gpt: " << p.problem << std::endl;
@@ -90,15 +89,13 @@ int run(int argc, char** argv, bool& ends_alone) {
         p.settings->die = [] { std::raise(SIGKILL); };
         ends_alone = true;
     }
-    if (!p.nodes) p.nodes = zeropp::shared_memory_nodes(world);
     zero3_gpt::pin_blas_to_one_thread();
-    const zeropp::two_level nodes = *p.nodes;
     const auto results =
         p.settings->device == zero3_gpt::device_kind::cuda
-            ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, nodes)
+            ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, *p.nodes)
             : zero3_gpt::train_on_host(*p.settings, *p.work,
-                                       zeropp::any_transport<zeropp::host_queue>(std::move(world)), nodes);
-    if (!results.empty()) zero3_gpt::report(*p.settings, *p.work, nodes, results);
+                                       zeropp::any_transport<zeropp::host_queue>(std::move(world)), *p.nodes);
+    if (!results.empty()) zero3_gpt::report(*p.settings, *p.work, *p.nodes, results);
     return 0;
 }
 

@@ -38,39 +38,58 @@ void close(std::ofstream& out, const std::string& file) {
 }  // namespace
 
 void print_table(std::ostream& out, const report_header& header, std::span<const run_result> runs) {
-    out << header.parameters << " parameters on " << header.nodes << " nodes x " << header.ranks_per_node << " ranks, "
-        << header.steps << " steps, seed " << header.seed << "; kB sent per step by all ranks together\n\n";
+    const bool sites = header.sites != 1;
+    // Bytes over the slowest links, which columns of phases have.
+    const auto slowest = [&](const zeropp::volume& v) { return sites ? v.inter_site : v.inter_node; };
+    out << header.parameters << " parameters on ";
+    if (sites) out << header.sites << " sites x ";
+    out << header.nodes_per_site << " nodes x " << header.ranks_per_node << " ranks, " << header.steps
+        << " steps, seed " << header.seed << "; kB sent per step by all ranks together\n\n";
     constexpr int wide = 15;
+    const auto cell = [&](const auto& content) { out << std::setw(wide) << content; };
     out << std::left << std::setw(12) << "run" << std::right;
-    for (const char* column : {"training loss", "held-out loss", "across nodes", "forward", "backward", "gradients",
-                               "reduction", "inside nodes", "step, ms"}) {
-        out << std::setw(wide) << column;
+    cell("training loss");
+    cell("held-out loss");
+    if (sites) cell("across sites");
+    for (const char* column :
+         {"across nodes", "forward", "backward", "gradients", "reduction", "inside nodes", "step, ms"}) {
+        cell(column);
     }
     out << '\n' << std::fixed;
     for (const run_result& r : runs) {
-        out << std::left << std::setw(12) << r.name << std::right << std::setprecision(4) << std::setw(wide)
-            << r.training_loss << std::setw(wide) << r.held_out_loss << std::setprecision(1) << std::setw(wide)
-            << kilobytes(r.inter_node_bytes()) << std::setw(wide) << kilobytes(r.traffic.forward_gather.inter_node)
-            << std::setw(wide) << kilobytes(r.traffic.backward_gather.inter_node) << std::setw(wide)
-            << kilobytes(r.traffic.reduce.inter_node) << std::setw(wide)
-            << reduction(runs.front().inter_node_bytes(), r.inter_node_bytes()) << std::setw(wide)
-            << kilobytes(r.intra_node_bytes()) << std::setw(wide) << r.step_seconds * 1e3 << '\n';
+        out << std::left << std::setw(12) << r.name << std::right << std::setprecision(4);
+        cell(r.training_loss);
+        cell(r.held_out_loss);
+        out << std::setprecision(1);
+        if (sites) cell(kilobytes(r.inter_site_bytes()));
+        cell(kilobytes(r.inter_node_bytes()));
+        for (const zeropp::volume* const phase :
+             {&r.traffic.forward_gather, &r.traffic.backward_gather, &r.traffic.reduce}) {
+            cell(kilobytes(slowest(*phase)));
+        }
+        cell(reduction(slowest(runs.front().traffic.total()), slowest(r.traffic.total())));
+        cell(kilobytes(r.intra_node_bytes()));
+        cell(r.step_seconds * 1e3);
+        out << '\n';
     }
 }
 
 void write_json(const std::string& file, const report_header& header, std::span<const run_result> runs) {
-    const nlohmann::ordered_json facts{{"parameters", header.parameters},
-                                       {"nodes", header.nodes},
-                                       {"ranks_per_node", header.ranks_per_node},
-                                       {"steps", header.steps},
-                                       {"seed", header.seed}};
+    nlohmann::ordered_json facts{{"parameters", header.parameters},
+                                 {"nodes", header.sites * header.nodes_per_site},
+                                 {"ranks_per_node", header.ranks_per_node},
+                                 {"steps", header.steps},
+                                 {"seed", header.seed}};
+    if (header.sites != 1) facts["sites"] = header.sites;
     // Each fact and each run has a line, so that a diff of two files shows which differ.
     std::ofstream out = open(file);
     out << "{\n";
     for (const auto& [key, value] : facts.items()) out << " \"" << key << "\": " << value << ",\n";
     out << " \"runs\": [\n";
-    const auto phase = [](const phase_traffic::bytes& b) {
-        return nlohmann::ordered_json{{"intra_node", b.intra_node}, {"inter_node", b.inter_node}};
+    const auto phase = [&](const zeropp::volume& v) {
+        nlohmann::ordered_json bytes{{"intra_node", v.intra_node}, {"inter_node", v.inter_node}};
+        if (header.sites != 1) bytes["inter_site"] = v.inter_site;
+        return bytes;
     };
     for (const run_result& r : runs) {
         const double inter_node = static_cast<double>(r.inter_node_bytes());
@@ -81,6 +100,7 @@ void write_json(const std::string& file, const report_header& header, std::span<
                                    {"step_seconds_median", r.step_seconds},
                                    {"inter_node_bytes_per_step", r.inter_node_bytes()},
                                    {"intra_node_bytes_per_step", r.intra_node_bytes()}};
+        if (header.sites != 1) run["inter_site_bytes_per_step"] = r.inter_site_bytes();
         run["memory_bytes_of_rank"] = r.memory_bytes;
         if (r.held_out_loss_of_average) run["held_out_loss_of_average"] = *r.held_out_loss_of_average;
         if (r.inter_node_bytes() != 0) {
@@ -91,7 +111,7 @@ void write_json(const std::string& file, const report_header& header, std::span<
         run["reduce"] = phase(r.traffic.reduce);
         for (const auto& [name, bytes] :
              {std::pair("exchange", r.traffic.exchange), std::pair("mirror", r.traffic.mirror)}) {
-            if (bytes.inter_node + bytes.intra_node != 0) run[name] = phase(bytes);
+            if (bytes != zeropp::volume()) run[name] = phase(bytes);
         }
         out << "  " << run << (&r == &runs.back() ? "\n" : ",\n");
     }

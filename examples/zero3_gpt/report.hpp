@@ -32,20 +32,16 @@ struct run_result {
     bool of_first_rank = false;  // that is left
     phase_traffic traffic;
 
-    std::uint64_t inter_node_bytes() const {
-        return traffic.forward_gather.inter_node + traffic.backward_gather.inter_node + traffic.reduce.inter_node +
-               traffic.exchange.inter_node + traffic.mirror.inter_node;
-    }
-    std::uint64_t intra_node_bytes() const {
-        return traffic.forward_gather.intra_node + traffic.backward_gather.intra_node + traffic.reduce.intra_node +
-               traffic.exchange.intra_node + traffic.mirror.intra_node;
-    }
+    std::uint64_t inter_site_bytes() const { return traffic.total().inter_site; }
+    std::uint64_t inter_node_bytes() const { return traffic.total().inter_node; }
+    std::uint64_t intra_node_bytes() const { return traffic.total().intra_node; }
 };
 
 /// Numbers that all runs share.
 struct report_header {
     std::size_t parameters;
-    int nodes;
+    int sites;
+    int nodes_per_site;
     int ranks_per_node;
     int steps;
     std::uint64_t seed;

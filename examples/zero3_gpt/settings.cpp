@@ -62,6 +62,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->capture_default_str();
     app.add_option("--ranks-per-node", s.ranks_per_node, "ranks that count as one node (default: as discovered)")
         ->check(CLI::PositiveNumber);
+    app.add_option("--sites", s.sites, "sites, of as many of the nodes each, with slower links between them")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--codec-threads", s.codec_threads, "threads of each rank that quantize, on the host")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
@@ -105,6 +108,12 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     }
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
+    }
+    for (const run_settings& run : s.runs) {
+        if (s.sites == 1 || (s.timeout.count() == 0 && !run.config.zeropp.optimizer_mirror)) continue;
+        throw std::invalid_argument(
+            "--sites: expected 1 with --timeout or optimizer_mirror, which keep no sites, given " +
+            std::to_string(s.sites));
     }
     if (s.timeout.count() != 0 && s.runs.size() != 1) {
         throw std::invalid_argument("--timeout: expected 1 configuration, given " + std::to_string(s.runs.size()));

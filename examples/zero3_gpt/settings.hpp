@@ -42,6 +42,7 @@ struct settings {
     double final_rate = 0.1;               // of the peak learning rate
     int ranks = 4;                         // threads; under MPI the launcher sets the number
     int ranks_per_node = 0;                // 0: as MPI discovers; threads: all on one node
+    int sites = 1;                         // that the nodes are divided over
     int codec_threads = 1;                 // of each rank, on the host
     std::string json_file;                 // empty: none
     std::string curve_file;                // empty: none

@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
         if (on_cuda) require_cuda();
         pin_blas_to_one_thread();
         const workload work(*s);
-        const auto nodes = zeropp::two_level::of_size(s->ranks, s->ranks_per_node == 0 ? s->ranks : s->ranks_per_node);
+        const int ranks_per_node = s->ranks_per_node == 0 ? s->ranks : s->ranks_per_node;
+        const nodes_in_sites nodes(s->sites, zeropp::two_level::of_size(s->ranks, ranks_per_node));
         report(*s, work, nodes,
                on_cuda ? train_on_cuda_threads(*s, work, nodes) : train_on_host_threads(*s, work, nodes));
         return 0;

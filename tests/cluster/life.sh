@@ -20,6 +20,8 @@ expect 2 "$cluster" run --nodes 0 --per-node 1 --rate 1gbit -- true
 expect 2 "$cluster" run --nodes 2 --per-node x --rate 1gbit -- true
 expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gb -- true
 expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gbit --delay 1 -- true
+expect 2 "$cluster" "${small[@]}" --sites 3 --site-rate 1gbit -- true
+expect 2 "$cluster" "${small[@]}" --sites 2 -- true
 expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gbit true
 expect 2 "$cluster" "${small[@]}" -- no-such-program
 expect 2 "$cluster" "${small[@]}" --no-such-option -- true

@@ -1,8 +1,8 @@
-# cmake -D CLUSTER=cluster.sh -D PROGRAM=cluster_traffic -D COLLECTIVE=name -D NODES=n -D PER_NODE=r -D SCRATCH=folder
-#       -P traffic.cmake
+# cmake -D CLUSTER=cluster.sh -D PROGRAM=cluster_traffic -D COLLECTIVE=name -D SITES=s -D NODES=n -D PER_NODE=r
+#       -D SCRATCH=folder -P traffic.cmake
 #
-# Runs one collective on a cluster and holds what crossed each node's interface against what `counting` says the node has
-# sent. The messages of all ranks are as long, so each node receives as much as it sends.
+# Runs one collective on a cluster and holds what crossed the interface of each node, and the link of each of several sites,
+# against what `counting` says it has sent. The messages of all ranks are as long, so each receives as much as it sends.
 #
 # With p the bytes by `counting`, an interface must have carried at least
 #     p + the headers of p: 54 bytes of Ethernet, IP and TCP in each frame, of at most 8960 bytes of data
@@ -17,8 +17,8 @@ set(crossed_file ${SCRATCH}/crossed.json)
 set(counted_file ${SCRATCH}/counted.json)
 file(REMOVE ${crossed_file} ${counted_file})
 execute_process(
-    COMMAND ${CLUSTER} run --nodes ${NODES} --per-node ${PER_NODE} --rate 2gbit --json ${crossed_file} -- ${PROGRAM}
-            ${COLLECTIVE} ${NODES} ${PER_NODE} ${counted_file}
+    COMMAND ${CLUSTER} run --nodes ${NODES} --per-node ${PER_NODE} --rate 2gbit --sites ${SITES} --site-rate 1gbit --json
+            ${crossed_file} -- ${PROGRAM} ${COLLECTIVE} ${SITES} ${NODES} ${PER_NODE} ${counted_file}
     RESULT_VARIABLE status
     OUTPUT_VARIABLE output
     ERROR_VARIABLE problem)
@@ -32,28 +32,30 @@ endif()
 
 file(READ ${crossed_file} crossed)
 file(READ ${counted_file} counted)
-string(JSON nodes LENGTH "${crossed}" interfaces)
-if(NOT nodes EQUAL NODES)
-    message(FATAL_ERROR "expected ${NODES} interfaces, found ${nodes}")
+string(JSON count LENGTH "${crossed}" interfaces)
+string(JSON expected LENGTH "${counted}")
+if(NOT count EQUAL expected)
+    message(FATAL_ERROR "expected ${expected} interfaces, found ${count}")
 endif()
-math(EXPR last "${NODES} - 1")
-foreach(node RANGE ${last})
-    string(JSON p GET "${counted}" ${node})
+math(EXPR last "${count} - 1")
+foreach(i RANGE ${last})
+    string(JSON name GET "${crossed}" interfaces ${i} node)
+    string(JSON p GET "${counted}" ${i})
     if(COLLECTIVE STREQUAL "secondary_partition_gather")
         set(expected "0")
     else()
         set(expected "[1-9][0-9]*")
     endif()
     if(NOT p MATCHES "^${expected}$")
-        message(FATAL_ERROR "node${node}: counting says that ${p} bytes left the node; expected ${expected}")
+        message(FATAL_ERROR "${name}: counting says that it has sent ${p} bytes; expected ${expected}")
     endif()
     math(EXPR least "${p} + (${p} + 8959) / 8960 * 54")
     math(EXPR most "${p} * 103 / 100 + 2 * 66 * (${p} * 103 / 100 / 8948 + 1) + 32768")
     foreach(direction IN ITEMS sent received)
-        string(JSON bytes GET "${crossed}" interfaces ${node} ${direction}_bytes)
-        message("node${node} ${direction} ${bytes} bytes; counted ${p}, which is at least ${least} and at most ${most}")
+        string(JSON bytes GET "${crossed}" interfaces ${i} ${direction}_bytes)
+        message("${name} ${direction} ${bytes} bytes; counted ${p}, which is at least ${least} and at most ${most}")
         if(bytes LESS least OR bytes GREATER most)
-            message(FATAL_ERROR "node${node}: the bytes ${direction} are not those that were counted")
+            message(FATAL_ERROR "${name}: the bytes ${direction} are not those that were counted")
         endif()
     endforeach()
 endforeach()

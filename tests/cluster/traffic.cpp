@@ -1,8 +1,9 @@
 /// \file
-/// The program that the cluster's tests run: calls one collective a few times, and writes how many bytes each node has
-/// sent to others, as `counting` says, so that the test can compare it with what crossed the nodes' interfaces.
+/// The program that the cluster's tests run: calls one collective a few times. Writes the bytes that each node has sent
+/// to others and, of several sites, each site to others, as `counting` says. The test compares them with the bytes that
+/// crossed the interfaces.
 ///
-///   cluster_traffic COLLECTIVE NODES RANKS_PER_NODE FILE
+///   cluster_traffic COLLECTIVE SITES NODES RANKS_PER_NODE FILE
 
 #include <zeropp/mpi.hpp>
 
@@ -21,9 +22,9 @@
 namespace {
 
 using communicator =
-    zeropp::communicator<zeropp::two_level, zeropp::counting<zeropp::mpi_transport, zeropp::two_level>>;
+    zeropp::communicator<zeropp::three_level, zeropp::counting<zeropp::mpi_transport, zeropp::three_level>>;
 
-constexpr std::size_t elements = 4'000'007;  // nothing divides them
+constexpr std::size_t elements = 1'000'007;  // nothing divides them
 constexpr int calls = 4;
 
 void call(const std::string& collective, communicator& comm) {
@@ -33,11 +34,10 @@ void call(const std::string& collective, communicator& comm) {
         const zeropp::block_integer<8, 256> int8;
         for (int i = 0; i != calls; ++i) zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
     } else if (collective == "hierarchical_quantized_reduce_scatter") {
-        const zeropp::block_integer<8, 256> intra_node;
-        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> inter_node;
+        const zeropp::hops by_level{zeropp::block_integer<8, 256>(), zeropp::block_integer<4, 128>(),
+                                    zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>()};
         for (int i = 0; i != calls; ++i)
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node},
-                                                          full, shard);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, by_level, full, shard);
     } else if (collective == "secondary_partition_gather") {
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         const int group_size = comm.group_size();
@@ -50,24 +50,33 @@ void call(const std::string& collective, communicator& comm) {
     }
 }
 
-void run(const std::string& collective, int nodes, int ranks_per_node, const std::string& file) {
+void run(const std::string& collective, int sites, int nodes, int ranks_per_node, const std::string& file) {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const zeropp::two_level found = zeropp::shared_memory_nodes(transport);
     if (found.groups() != nodes || found.group_size(0) != ranks_per_node)
         throw std::runtime_error("MPI sees " + std::to_string(found.groups()) + " nodes of " +
                                  std::to_string(found.group_size(0)) + " ranks");
-    communicator comm(found, zeropp::counting(std::move(transport), found));
+    const zeropp::three_level ranks(sites, nodes / sites, ranks_per_node);
+    communicator comm(ranks, zeropp::counting(std::move(transport), ranks));
     call(collective, comm);
 
-    const zeropp::traffic sent = comm.world().total();
-    std::vector<std::uint64_t> by_rank(static_cast<std::size_t>(comm.size()));
-    MPI_Gather(&sent.inter_node_bytes, 1, MPI_UINT64_T, by_rank.data(), 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    const zeropp::traffic total = comm.world().total();
+    const std::uint64_t sent[] = {total.inter_node_bytes + total.inter_site_bytes, total.inter_site_bytes};
+    std::vector<std::uint64_t> by_rank(2 * static_cast<std::size_t>(comm.size()));
+    MPI_Gather(sent, 2, MPI_UINT64_T, by_rank.data(), 2, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (comm.rank() != 0) return;
-    std::vector<std::uint64_t> by_node(static_cast<std::size_t>(nodes));
-    for (int r = 0; r != comm.size(); ++r)
-        by_node[static_cast<std::size_t>(found.group_of(r))] += by_rank[static_cast<std::size_t>(r)];
+    // The sums of `count` equal numbers of ranks, as one line.
     std::ofstream out(file);
-    for (std::size_t node = 0; node != by_node.size(); ++node) out << (node == 0 ? "[" : ", ") << by_node[node];
+    const auto write_sums = [&](int count, std::size_t first) {
+        for (std::size_t r = 0, each = by_rank.size() / static_cast<std::size_t>(count); r != by_rank.size();
+             r += each) {
+            std::uint64_t sum = 0;
+            for (std::size_t i = first; i < each; i += 2) sum += by_rank[r + i];
+            out << (r + first == 0 ? "[" : ", ") << sum;
+        }
+    };
+    write_sums(nodes, 0);
+    if (sites != 1) write_sums(sites, 1);
     out << "]\n";
     if (!out.flush()) throw std::runtime_error("cannot write " + file);
 }
@@ -77,8 +86,8 @@ void run(const std::string& collective, int nodes, int ranks_per_node, const std
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     try {
-        if (argc != 5) throw std::invalid_argument("expected COLLECTIVE NODES RANKS_PER_NODE FILE");
-        run(argv[1], std::stoi(argv[2]), std::stoi(argv[3]), argv[4]);
+        if (argc != 6) throw std::invalid_argument("expected COLLECTIVE SITES NODES RANKS_PER_NODE FILE");
+        run(argv[1], std::stoi(argv[2]), std::stoi(argv[3]), std::stoi(argv[4]), argv[5]);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "cluster_traffic: %s\n", e.what());
         MPI_Abort(MPI_COMM_WORLD, 1);

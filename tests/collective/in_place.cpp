@@ -38,19 +38,16 @@ struct seen {
 };
 
 /// A transport that notes the memory of its operations.
-class noting : public zeropp::adaptor<zeropp::thread_transport> {
+class noting : public zeropp::adaptor<noting, zeropp::thread_transport> {
 public:
     noting(zeropp::thread_transport ranks, seen& notes) : adaptor(std::move(ranks)), notes_(&notes) {}
 
-    void all_gather(const host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        notes_->gathered = recv;
-        adaptor::all_gather(exec, send, recv, bytes);
+    void move(const host& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        if (what.kind == zeropp::operation::all_gather) notes_->gathered = recv;
+        if (what.kind == zeropp::operation::all_to_all) notes_->sent_to_all = send;
+        adaptor::move(exec, what, send, recv);
     }
-    void all_to_all(const host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        notes_->sent_to_all = send;
-        adaptor::all_to_all(exec, send, recv, bytes);
-    }
-    noting split(std::span<const int> members) { return {inner().split(members), *notes_}; }
+    noting around(zeropp::thread_transport next, std::span<const int>) const { return {std::move(next), *notes_}; }
 
 private:
     seen* notes_;

@@ -5,8 +5,8 @@
 
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/options.hpp>
+#include <zeropp/layout/schedule.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 
@@ -17,9 +17,9 @@
 namespace {
 template <class Topology, class IntraNode, class InterNode>
 auto plan(const Topology& ranks, const IntraNode&, const InterNode&, std::size_t elements, int chunks) {
-    using division = zeropp::detail::tensor_division;
-    return zeropp::detail::reduction_plan<zeropp::hops<IntraNode, InterNode>, division, Topology::levels>(
-        ranks, division(elements, ranks.size()), chunks);
+    const zeropp::detail::tensor_division whole(elements, ranks.size());
+    const std::array formats{zeropp::format_of<IntraNode>, zeropp::format_of<InterNode>};
+    return zeropp::detail::reduction_plan(ranks, zeropp::detail::schedule(whole, chunks, formats));
 }
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128> int4;
@@ -29,7 +29,7 @@ TEST_CASE("plan: chunks cover the slice in whole blocks") {
     for (const std::size_t elements : {1u, 255u, 1024u, 1025u, 4 * 256u + 4, 10007u, 100000u}) {
         for (const int wanted : {1, 2, 3, 7, 100, 2147483647}) {
             INFO(elements << " elements in " << wanted << " chunks");
-            const auto cut = plan(zeropp::two_level(2, 2), int4, int8, elements, wanted).cut;
+            const auto cut = plan(zeropp::two_level(2, 2), int4, int8, elements, wanted).sizes.cut;
             REQUIRE(cut.size() >= 1);
             REQUIRE(cut.size() <= static_cast<std::size_t>(wanted));
             std::size_t covered = 0;
@@ -46,16 +46,16 @@ TEST_CASE("plan: chunks cover the slice in whole blocks") {
 }
 
 TEST_CASE("plan: as many chunks as wanted where there are blocks enough") {
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 3).cut.size() == 3);
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 12).cut.size() == 12);
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 100).cut.size() == 12);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 3).sizes.cut.size() == 3);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 12).sizes.cut.size() == 12);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 100).sizes.cut.size() == 12);
 }
 
 TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the workspace") {
     const auto p = plan(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
     // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
-    REQUIRE(p.cut[0].count == 512);
-    REQUIRE(p.largest.sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
+    REQUIRE(p.sizes.cut[0].count == 512);
+    REQUIRE(p.buffers.sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
     REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
     std::vector<std::byte> workspace(p.workspace_bytes());
     const auto offset = [&](const std::byte* b) { return b - workspace.data(); };

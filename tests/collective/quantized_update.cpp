@@ -410,7 +410,7 @@ TEST_CASE("updates: rotated differences of slices that end inside a window, on e
                 // What is kept has all but arrived; what is gathered is off by 8 bits of a window's sum.
                 const std::vector<float> own = reference::slice_of(then, ranks, r);
                 for (std::size_t i = 0; i != own.size(); ++i) {
-                    const float kept = reinterpret_cast<const float*>(replica.slot(comm.group_id()))[i];
+                    const float kept = reinterpret_cast<const float*>(replica.message(comm.group_id()))[i];
                     if (!(std::fabs(kept - own[i]) < 1e-6f)) off[r] = 77;
                 }
             });
@@ -492,7 +492,8 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
         replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
         zeropp::quantized_update(host{}, comm, int4,
-                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.slot(0)), 5), replica.to(1));
+                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.message(0)), 5),
+                                 replica.to(1));
     });
     for (const std::string& error : in_place) {
         CHECK(error == "quantized_update: expected a shard apart from the replica, given one that overlaps it");

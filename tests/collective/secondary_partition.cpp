@@ -5,6 +5,7 @@
 #include "support/catch.hpp"
 
 #include <zeropp/codec/host.hpp>
+#include <zeropp/collective/kept_messages.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>

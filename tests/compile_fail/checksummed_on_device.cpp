@@ -1,4 +1,4 @@
-// expect: host_execution
+// expect: moves_on
 #include <zeropp/core/view.hpp>
 #include <zeropp/transport/checksummed.hpp>
 #include <zeropp/transport/threads.hpp>

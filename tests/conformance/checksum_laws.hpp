@@ -48,35 +48,21 @@ using meddler = std::function<void(const arrival&)>;
 
 /// A transport that changes bytes as they arrive.
 template <class Transport>
-class meddling : public zeropp::adaptor<Transport> {
+class meddling : public zeropp::adaptor<meddling<Transport>, Transport> {
+    using base = zeropp::adaptor<meddling, Transport>;
+
 public:
-    meddling(Transport inner, meddler meddle)
-        : zeropp::adaptor<Transport>(std::move(inner)), meddle_(std::move(meddle)) {}
+    meddling(Transport inner, meddler meddle) : base(std::move(inner)), meddle_(std::move(meddle)) {}
 
     template <zeropp::host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        this->inner().all_gather(exec, send, recv, bytes);
-        meddle(exec, recv, bytes);
-    }
-    template <zeropp::host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        this->inner().all_to_all(exec, send, recv, bytes);
-        meddle(exec, recv, bytes);
-    }
-    template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        this->inner().broadcast(exec, send, recv, bytes, roots);
-        meddle(exec, recv, bytes);
-    }
-    meddling split(std::span<const int> members) { return {this->inner().split(members), meddle_}; }
-
-private:
-    template <class E>
-    void meddle(const E& exec, std::byte* recv, std::size_t bytes) {
-        const arrival arrived{this->rank(), this->size(), operations_++, recv, bytes};
+    void move(const E& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        base::move(exec, what, send, recv);
+        const arrival arrived{this->rank(), this->size(), operations_++, recv, what.bytes};
         exec.enqueue([this, arrived] { meddle_(arrived); });
     }
+    meddling around(Transport next, std::span<const int>) const { return {std::move(next), meddle_}; }
 
+private:
     meddler meddle_;
     int operations_ = 0;
 };
@@ -157,7 +143,8 @@ void names_source_and_destination(Transport& base, expectations& expect) {
                  "all_to_all of 24 bytes: " + changed(source, destination));
             for (int roots = source + 1; roots <= base.size(); ++roots) {
                 sees(flip(of_data, source, destination, 130), broadcast_24_bytes(roots),
-                     "broadcast of 24 bytes: " + changed(source, destination));
+                     "broadcast of 24 bytes from " + std::to_string(roots) + (roots == 1 ? " rank: " : " ranks: ") +
+                         changed(source, destination));
             }
             // A changed checksum is an error like changed data.
             sees(flip(of_checksums, source, destination, 63), gather_24_bytes, gather);

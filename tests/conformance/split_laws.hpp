@@ -176,9 +176,9 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     std::vector<int> everyone(static_cast<std::size_t>(topology.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     connects(comm.world(), rank, everyone, expect);
-    if constexpr (Topology::levels != 2) {
+    if (Topology::levels != 2 && zeropp::has_equal_groups(topology)) {
         for (int level = 0; level != Topology::levels; ++level) {
-            if (!has_hop(topology, level)) continue;
+            if (!zeropp::has_hop(topology, level)) continue;
             connects(comm.peers(level), rank, zeropp::peer_ranks(topology, level, rank), expect);
         }
         return;
@@ -191,7 +191,7 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     }
     if (topology.groups() == 1 && largest > 1) return;
     // A group of k ranks serves columns in turn, and the last ones by its last ranks.
-    int round = 0;
+    zeropp::slot_range served{0, topology.groups(), 0};
     for (int column = 0; column != largest; ++column) {
         std::vector<int> members;
         for (int g = 0; g != topology.groups(); ++g) {
@@ -199,8 +199,8 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
             members.push_back(topology.rank_of(g, column < largest / k * k ? column % k : column - (largest - k)));
         }
         if (members[static_cast<std::size_t>(comm.group_id())] != rank) continue;
-        connects(comm.peers(1, round), rank, members, expect);
-        ++round;
+        connects(comm.peers(1, served), rank, members, expect);
+        served.place += topology.groups();
     }
 }
 

@@ -18,9 +18,11 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/three_level.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
+#include <array>
 #include <chrono>
 
 using namespace collective_test;
@@ -241,7 +243,7 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
         {.wrong = "given rank 0 of 1 groups of 4 ranks", .flat = true},
         {.wrong = "expected rank 3 of a communicator over topology.shrink(partner_ranks(topology, rank)), given rank 0",
          .reversed = true},
-        {.wrong = "expected shards apart from the mirror", .overlaps = true}};
+        {.wrong = "expected a shard apart from the mirror", .overlaps = true}};
     for (const call& c : calls) {
         const auto errors = errors_on_ranks(4, "a mirror that throws", [&](zeropp::thread_transport& transport) {
             const zeropp::two_level before(2, 2);
@@ -287,6 +289,40 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
         const std::string words = "secondary_partition: expected a group of at least 1 rank, given ";
         CHECK_THROWS_WITH(secondary_type({}, 8, group, 0, storage), words + std::to_string(group));
         CHECK_THROWS_WITH(secondary_type::storage_bytes({}, 8, group), words + std::to_string(group));
+    }
+}
+
+TEST_CASE("shard_mirror: with three levels, another site keeps a rank's shards if there is one") {
+    constexpr std::size_t n = 1003;
+    const std::vector<float> tensor = tensor_of(n, reference::fp32, 1);
+    for (const zeropp::three_level& ranks :
+         {zeropp::three_level(2, 2, 2), zeropp::three_level(3, 1, 2), zeropp::three_level(1, 3, 1)}) {
+        numbers stored(at(ranks.size())), expected(at(ranks.size()));
+        std::vector<zeropp::volume> sent(at(ranks.size()));
+        on_ranks(ranks.size(), "mirrors over sites", [&](zeropp::thread_transport& transport) {
+            zeropp::counting world(transport, ranks);
+            const int rank = world.rank();
+            const std::vector<int> members = zeropp::partner_ranks(ranks, rank);
+            zeropp::communicator partners(ranks.shrink(members), world.split(members));
+            zeropp::workspace<zeropp::host_space> storage(mirror_of<fp32>::storage_bytes({}, ranks, n, rank));
+            mirror_of<fp32> mirror({}, ranks, rank, n, storage.view());
+            zeropp::mirror_shards(host{}, partners, mirror, reference::slice_of(tensor, at(ranks.size()), at(rank)), 1);
+            const zeropp::traffic bytes = world.total();
+            sent[at(rank)] = {bytes.intra_node_bytes, bytes.inter_node_bytes, bytes.inter_site_bytes};
+            int i = 0;
+            for (const zeropp::detail::mirrored_shard& kept : mirror.kept()) {
+                const auto shard = reference::slice_of(tensor, at(ranks.size()), at(kept.owner));
+                const auto* message = reinterpret_cast<const float*>(mirror.message(i++));
+                stored[at(rank)].insert(stored[at(rank)].end(), message, message + shard.size());
+                expected[at(rank)].insert(expected[at(rank)].end(), shard.begin(), shard.end());
+            }
+        });
+        for (int rank = 0; rank != ranks.size(); ++rank) {
+            CHECK(difference(stored[at(rank)], expected[at(rank)]) == "");
+            CHECK_FALSE(stored[at(rank)].empty());
+            CHECK(sent[at(rank)] == zeropp::mirror_volume(ranks, std::array{n}, zeropp::wire_format_of(fp32()), rank));
+            CHECK((sent[at(rank)].inter_site != 0) == (extent(ranks, 2) > 1));
+        }
     }
 }
 

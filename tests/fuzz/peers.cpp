@@ -5,8 +5,8 @@
 #include "support/hostile_peer.hpp"
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/transport/acknowledgement.hpp>
 #include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/failure.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,11 +2,13 @@
 /// \file
 /// CUDA graphs, for tests.
 
-#include "gpu/device.hpp"
+#include <zeropp/execution/cuda_stream.hpp>
 
 #include <cuda_runtime_api.h>
 
 namespace zeropp_test::gpu {
+
+using zeropp::detail::require_cuda;
 
 /// Work captured from a stream, to be run any number of times.
 class captured {
@@ -21,6 +23,7 @@ public:
         } catch (...) {
             cudaGraph_t broken = nullptr;
             cudaStreamEndCapture(stream, &broken);
+            if (broken != nullptr) cudaGraphDestroy(broken);
             throw;
         }
         cudaGraph_t graph = nullptr;

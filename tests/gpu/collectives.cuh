@@ -5,6 +5,7 @@
 #include "gpu/device.hpp"
 #include "support/difference.hpp"
 #include "support/expectations.hpp"
+#include "support/host_array.hpp"
 #include "support/samples.hpp"
 
 #include <zeropp/cuda.cuh>
@@ -16,19 +17,6 @@
 #include <vector>
 
 namespace zeropp_test::gpu {
-
-/// A device_array's counterpart in host memory.
-template <class T>
-class host_array {
-public:
-    explicit host_array(std::size_t n) : values_(n) {}
-    explicit host_array(std::vector<T> values) : values_(std::move(values)) {}
-    zeropp::host_view<T> view() { return {values_.data(), values_.size()}; }
-    std::vector<T> read() const { return values_; }
-
-private:
-    std::vector<T> values_;
-};
 
 template <class T, class Space>
 struct array_of {

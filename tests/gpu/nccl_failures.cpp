@@ -1,8 +1,10 @@
 /// Failures of ranks under NCCL, between four processes that share a GPU: a rank is killed, comes too late, or leaves.
-/// The others must end at their deadline, and go on without it.
+/// The others must end at their deadline, and go on without it. And a rank is killed while a graph has NCCL's calls.
 
+#include "gpu/capture.hpp"
 #include "gpu/device.hpp"
 #include "gpu/nccl_job.hpp"
+#include "simt/nccl_graph.hpp"
 
 #include <zeropp/transport/nccl.hpp>
 
@@ -40,6 +42,12 @@ void run_rank(const std::string& failure, int rank, const gpu::id_channel& chann
     const auto& stream = *new gpu::owned_stream;
     auto world = nccl_transport::create(channel.share(ranks, rank), ranks, rank, {.timeout = timeout});
     expect(gathered(world, stream.exec(), rank) == std::vector<int>{0, 1, 2, 3}, "the numbers of all ranks");
+    const gpu::device_array<int> numbers(std::vector<int>(static_cast<std::size_t>(ranks), rank));
+    const std::string refused = zeropp_test::thrown<zeropp::precondition_error>([&] {
+        const gpu::captured graph(stream.native(), cudaStreamCaptureModeThreadLocal,
+                                  [&] { zeropp_test::simt::gather(world, stream, numbers); });
+    });
+    expect(refused.starts_with("nccl_transport: expected no timeout where a CUDA graph is captured"), refused);
     if (rank == lost) {
         if (failure == "killed") std::raise(SIGKILL);
         if (failure == "left") return;
@@ -61,17 +69,35 @@ void run_rank(const std::string& failure, int rank, const gpu::id_channel& chann
     }
 }
 
+/// A rank dies while all have a graph of a gather, without a timeout. Prints how long the others' aborts took.
+void run_rank_with_graph(int rank, const gpu::id_channel& channel, expectations& expect) {
+    const auto& stream = *new gpu::owned_stream;
+    const auto& numbers = *new gpu::device_array<int>(std::vector<int>(static_cast<std::size_t>(ranks), rank));
+    auto& world = *new nccl_transport(nccl_transport::create(channel.share(ranks, rank), ranks, rank));
+    const auto [error, waited] = zeropp_test::simt::failure_with_graph(world, stream, numbers, 4s, [&] {
+        if (rank == lost) std::raise(SIGKILL);
+    });
+    std::printf("graph: rank %d, after %.1f s: %s\n", rank, waited.count(), error.c_str());
+    std::fflush(stdout);
+    expect(error != "<nothing thrown>", "an error that NCCL has noticed");
+    stream.exec().wait();
+}
+
 }  // namespace
 
 int main() {
     int failed = 0;
-    for (const std::string failure : {"killed", "late", "left"}) {
+    for (const std::string failure : {"killed", "late", "left", "graph"}) {
         const int result = gpu::run_job(
             ranks,
             [&](int rank, const gpu::id_channel& channel, expectations& expect) {
-                run_rank(failure, rank, channel, expect);
+                if (failure == "graph") {
+                    run_rank_with_graph(rank, channel, expect);
+                } else {
+                    run_rank(failure, rank, channel, expect);
+                }
             },
-            failure == "killed" ? lost : -1);
+            failure == "killed" || failure == "graph" ? lost : -1);
         if (result == gpu::skipped) {
             std::printf("skipped: no GPU here\n");
             return result;

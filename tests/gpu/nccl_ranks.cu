@@ -1,7 +1,8 @@
-/// Whole collectives over NCCL, between processes that share a GPU.
+/// Whole collectives over NCCL, between processes that share a GPU; with the argument `graph`, in CUDA graphs.
 
 #include "gpu/collectives.cuh"
 #include "gpu/nccl_job.hpp"
+#include "simt/nccl_graph.hpp"
 
 #include <zeropp/nccl.hpp>
 
@@ -53,12 +54,23 @@ void run_rank(int ranks, int rank, const gpu::id_channel& channel, expectations&
     world.check();
 }
 
+void run_rank_with_graphs(int ranks, int rank, const gpu::id_channel& channel, expectations& expect) {
+    auto world = nccl_transport::create(channel.share(ranks, rank), ranks, rank);
+    std::vector<int> all;
+    for (int r = 0; r != ranks; ++r) all.push_back(r);
+    for (int per_node = 1; per_node <= ranks; per_node *= 2) {
+        zeropp_test::simt::check_captured_collectives(zeropp::two_level::of_size(ranks, per_node), world.split(all),
+                                                      expect);
+    }
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    const bool graphs = argc == 2 && argv[1] == std::string("graph");
     for (const int ranks : {2, 4}) {
         const int result = gpu::run_job(ranks, [&](int rank, const gpu::id_channel& channel, expectations& expect) {
-            run_rank(ranks, rank, channel, expect);
+            graphs ? run_rank_with_graphs(ranks, rank, channel, expect) : run_rank(ranks, rank, channel, expect);
         });
         if (result == gpu::skipped) std::printf("skipped: no GPU here\n");
         if (result != 0) return result;

@@ -4,6 +4,7 @@
 #include "simt/collectives.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"
+#include "support/host_array.hpp"
 
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/elastic/partners.hpp>
@@ -21,15 +22,6 @@ namespace {
 
 constexpr std::size_t n = 40'003;
 constexpr int lost = 4;
-
-template <class T>
-struct host_array {
-    std::vector<T> values;
-
-    explicit host_array(std::vector<T> v) : values(std::move(v)) {}
-    zeropp::host_view<T> view() { return {values.data(), values.size()}; }
-    std::vector<T> read() const { return values; }
-};
 
 /// Weights in 8 bits on each node and moments on partners; then rank 4 is lost. Returns the new shards of both.
 template <class Space, template <class> class Array, class Exec>
@@ -78,12 +70,12 @@ std::vector<float> recovered(const Exec& exec, zeropp::thread_transport& world) 
 
 }  // namespace
 
-TEST_CASE("features: survivors recover weights and moments", "[gpu]") {
+TEST_CASE("features: survivors recover weights and moments", "[gpu][slice]") {
     const simt::ranks_and_nodes ranks{"3 + 2 + 2", zeropp::two_level::of_nodes({3, 2, 2})};
     std::vector<std::vector<float>> expected(7), given(7);
     simt::on_ranks(ranks, "a recovery on the host", [&](zeropp::thread_transport& world) {
         expected[static_cast<std::size_t>(world.rank())] =
-            recovered<zeropp::host_space, host_array>(zeropp::host{}, world);
+            recovered<zeropp::host_space, zeropp_test::host_array>(zeropp::host{}, world);
     });
     simt::on_ranks(ranks, "a recovery on the device", [&](zeropp::thread_transport& world) {
         const simt::owned_stream stream;

@@ -149,6 +149,38 @@ def test_replica_gathers_within_the_node(comm, dtype):
         jax.block_until_ready(on_ranks(comm, lambda _, token: replica.gather(jnp.int32(1), token), WHOLE)(part, token))
 
 
+def test_collectives_take_a_hop_between_sites(comm):
+    with pytest.raises(zeropp.ZeroppError, match="expected sites of a divisor of 4 nodes, given 3"):
+        zeropp.Communicator(1, nodes_per_site=3)
+    # Two sites of two nodes of one rank: 8 bits within a site, and 4 between sites.
+    sites = zeropp.Communicator(1, nodes_per_site=2)
+    formats = zeropp.Formats("int8:256:bf16", "int8:256:bf16", "int8:256:bf16", "int4:128:signed:bf16")
+
+    def both(part, token):
+        exact = jax.lax.all_gather(part, "ranks", tiled=True)
+        total, token = zeropp.all_reduce(sites, exact, token, lossless(jnp.float32))
+        full, token = zeropp.all_gather(sites, part, token, formats)
+        shard, token = zeropp.reduce_scatter(sites, exact, token, formats)
+        return {"same": (exact, total, full), "divided": shard}
+
+    part = drawn(sites, (4096,), jnp.float32)
+    before = sites.traffic()
+    reduced = on_ranks(sites, lambda x, token: zeropp.reduce_scatter(sites, jnp.tile(x, 4), token, formats)[0], DIVIDED)
+    jax.block_until_ready(reduced(part, sites.token()))
+    sent = sites.traffic()
+    # Two messages of a shard to the other node of the site, and one to the other site.
+    assert sent.intra_node == before.intra_node == 0
+    assert sent.inter_node - before.inter_node == 2 * (4096 + 2 * 16)
+    assert sent.inter_site - before.inter_site == 4096 // 2 + 2 * 32
+    results = on_ranks(sites, both, {"same": WHOLE, "divided": DIVIDED})(part, sites.token())
+    exact, total, full = (local(array) for array in results["same"])
+    np.testing.assert_allclose(total, 4 * exact, rtol=1e-6)
+    assert (np.abs(full - exact) <= block_maxima(exact, 256) * 0.504 / 127).all()
+    own = np.split(4 * exact, 4)[jax.process_index()]
+    # A step of 4 bits of a block's largest element, and half a step of 8 bits.
+    np.testing.assert_array_less(np.abs(local(results["divided"]) - own), 4 * np.abs(exact).max() * 0.14)
+
+
 def test_messages_are_as_small_as_their_format(comm):
     part = drawn(comm, (4096,), jnp.float32)
     before = comm.traffic()

@@ -1,7 +1,6 @@
 #include "kernels/abilities_against_host.hpp"
 
 #include <zeropp/codec/cuda/message_values.cuh>
-#include <zeropp/codec/cuda/refit.cuh>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/stochastic.hpp>

@@ -79,6 +79,9 @@ inline std::vector<layout> layouts(std::size_t n, std::size_t block) {
     using zeropp::partition;
     using zeropp::slice_order;
     static constexpr int irregular[] = {3, 0, 4, 1, 2, 5};
+    // Two sites of three nodes of two ranks; slots of a site are even, and so are those of a table backwards.
+    static constexpr int in_sites[] = {0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11};
+    static constexpr int backwards[] = {5, 4, 3, 0, 1, 2};
     const slice_order reordered{3, 2, 1, nullptr};
     const slice_order table{3, 0, 0, irregular};
     const std::size_t sixth = partition(n, 6).slice_size();
@@ -90,6 +93,9 @@ inline std::vector<layout> layouts(std::size_t n, std::size_t block) {
         {"reordered slots", {partition(n, 6), reordered, 0, sixth, 0, 6}},
         {"slots of a table", {partition(n, 6), table, 0, sixth, 0, 6}},
         {"the middle of reordered slots", {partition(n, 6), reordered, 0, sixth, 2, 3}},
+        {"slots of sites", {partition(n, 12), {6, 0, 0, in_sites}, 0, partition(n, 12).slice_size(), 0, 12}},
+        {"slots of one rank of sites", {partition(n, 12), {6, 0, 0, in_sites}, 0, partition(n, 12).slice_size(), 6, 6}},
+        {"slots of a table backwards", {partition(n, 6), {3, 0, 0, backwards}, 0, sixth, 0, 6}},
         {"the end of the slots of a table", {partition(n, 6), table, 0, sixth, 3, 3}},
         {"a first chunk", {partition(n, 2), {2, 1, 1, nullptr}, 0, half < block ? half : block, 0, 2}},
         {"a chunk behind the first", {partition(n, 2), {}, block, half <= block ? 1 : half - block, 0, 2}},

@@ -1,5 +1,6 @@
 #include "kernels/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
 
 namespace kernels = zeropp_test::kernels;

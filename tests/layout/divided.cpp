@@ -41,10 +41,9 @@ std::string chunks_fault(const Division& division, const two_level& ranks, const
     const typename Division::chunks cut(division, wanted, block);
     std::vector<std::vector<std::size_t>> done(tensors.size(),
                                                std::vector<std::size_t>(static_cast<std::size_t>(ranks.size())));
-    std::size_t not_empty = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c].in_slots(ranks.order(), 0, ranks.size());
-        not_empty += chunk.sections() != 0;
+        if (chunk.sections() == 0) return "chunk " + std::to_string(c) + ": is empty";
         std::size_t before = 0;
         for (std::size_t i = 0; i != chunk.sections(); ++i) {
             const auto section = chunk.at(i);
@@ -61,11 +60,11 @@ std::string chunks_fault(const Division& division, const two_level& ranks, const
                 so_far += size;
             }
         }
-        if (chunk.sections() != 0 && before != (chunk.last().elements + chunk.last_count() + 31) / 32 * 32) {
+        if (before != (chunk.last().elements + chunk.last_count() + 31) / 32 * 32) {
             return "chunk " + std::to_string(c) + ": its message has another size";
         }
     }
-    if (not_empty > static_cast<std::size_t>(std::max(wanted, 1))) return "more chunks than wanted";
+    if (cut.size() > static_cast<std::size_t>(std::max(wanted, 1))) return "more chunks than wanted";
     for (std::size_t t = 0; t != tensors.size(); ++t) {
         for (int r = 0; r != ranks.size(); ++r) {
             if (done[t][static_cast<std::size_t>(r)] != shard_size(tensors[t], ranks.size(), r)) {

@@ -1,5 +1,7 @@
-#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/schedule.hpp>
 
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
@@ -25,23 +27,43 @@ TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap 
     CHECK(chunks_for(5, two_level(2, 3), 0, true) == 5);
 }
 
-TEST_CASE("an update keeps a message of each group, and of each rank if it gathers", "[topology][hop_sizes]") {
-    CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 0) == 2 * 160);
-    CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 48) == 2 * 160 + 6 * 48);
+namespace {
+/// Largest messages in each format.
+template <std::size_t Formats>
+struct given_sizes {
+    std::array<std::size_t, Formats> messages;
+    std::size_t largest(int format) const { return messages[static_cast<std::size_t>(format)]; }
+};
+template <class... Bytes>
+given_sizes<sizeof...(Bytes)> sizes(Bytes... bytes) {
+    return {{static_cast<std::size_t>(bytes)...}};
+}
+}  // namespace
+
+TEST_CASE("an update keeps a message of each slot that a rank serves, and of each rank if it gathers",
+          "[topology][hop_sizes]") {
+    const auto bytes = [](const auto& ranks, bool gathers) {
+        const std::array formats{zeropp::format_of<zeropp::cast_to<float>>,
+                                 zeropp::format_of<zeropp::cast_to<zeropp::bfloat16>>};
+        const zeropp::detail::tensor_division whole(static_cast<std::size_t>(40 * ranks.size()), ranks.size());
+        const zeropp::detail::schedule sizes(whole, 1, formats);
+        CHECK(sizes.total(0) == 160);
+        CHECK(sizes.total(1) == 80);
+        return zeropp::detail::update_bytes(ranks, sizes, gathers);
+    };
+    CHECK(bytes(two_level(2, 3), false) == 2 * 160);
+    CHECK(bytes(two_level(2, 3), true) == 2 * 160 + 6 * 80);
     // Three columns of two slots; the single rank of a node serves them all.
-    CHECK(zeropp::detail::update_workspace(two_level::of_nodes({3, 1}), 160, 48) == 3 * 2 * 160 + 6 * 48);
-    CHECK(zeropp::detail::update_workspace(two_level::of_nodes({3, 2}), 160, 0) == 2 * 2 * 160);
+    CHECK(bytes(two_level::of_nodes({3, 1}), true) == 3 * 2 * 160 + 6 * 80);
+    CHECK(bytes(two_level::of_nodes({3, 2}), false) == 2 * 2 * 160);
 }
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
-    using one = std::array<std::size_t, 1>;
-    using two = std::array<std::size_t, 2>;
-    using three = std::array<std::size_t, 3>;
     const auto bytes = [](const auto& ranks, const auto& messages) {
         return reduce_buffers(ranks, messages).workspace(1);
     };
-    const reduce_buffers both(two_level(2, 3), two{100, 10});
-    CHECK(both.sent == two{600, 20});
+    const reduce_buffers both(two_level(2, 3), sizes(100, 10));
+    CHECK(both.sent == std::array<std::size_t, 2>{600, 20});
     CHECK(both.offset(0) == 0);
     CHECK(both.offset(1) == 2 * 600);
     CHECK(both.workspace(0) == 0);
@@ -49,14 +71,14 @@ TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at 
     CHECK(both.workspace(2) == 4 * 620);
     CHECK(both.workspace(16) == 4 * 620);
     // One node, nodes of one, and one rank, which sends to itself.
-    CHECK(bytes(flat(6), one{100}) == 2 * 600);
-    CHECK(bytes(two_level(6, 1), two{100, 10}) == 2 * 60);
-    CHECK(bytes(flat(1), one{100}) == 2 * 100);
+    CHECK(bytes(flat(6), sizes(100)) == 2 * 600);
+    CHECK(bytes(two_level(6, 1), sizes(100, 10)) == 2 * 60);
+    CHECK(bytes(flat(1), sizes(100)) == 2 * 100);
     // A slot without a rank has a message; a rank that serves two columns keeps both to send.
-    CHECK(bytes(two_level::of_nodes({3, 2}), two{100, 10}) == 2 * (600 + 2 * 20));
-    CHECK(bytes(two_level::of_nodes({2, 1, 1}), two{100, 10}) == 2 * (600 + 2 * 30));
+    CHECK(bytes(two_level::of_nodes({3, 2}), sizes(100, 10)) == 2 * (600 + 2 * 20));
+    CHECK(bytes(two_level::of_nodes({2, 1, 1}), sizes(100, 10)) == 2 * (600 + 2 * 30));
     // Of three levels, each sends what the ones before it have summed. Levels of one member send nothing.
-    CHECK(bytes(three_level(3, 4, 5), three{1000, 100, 10}) == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
-    CHECK(bytes(three_level(3, 1, 5), three{1000, 100, 10}) == 2 * (15 * 1000 + 3 * 10));
-    CHECK(bytes(three_level(1, 4, 1), three{1000, 100, 10}) == 2 * 4 * 100);
+    CHECK(bytes(three_level(3, 4, 5), sizes(1000, 100, 10)) == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
+    CHECK(bytes(three_level(3, 1, 5), sizes(1000, 100, 10)) == 2 * (15 * 1000 + 3 * 10));
+    CHECK(bytes(three_level(1, 4, 1), sizes(1000, 100, 10)) == 2 * 4 * 100);
 }

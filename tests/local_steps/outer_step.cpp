@@ -315,23 +315,21 @@ TEST_CASE("outer step: fragments take turns, each once in every H steps") {
 
 namespace {
 /// A transport whose all-gathers fail in their turn, on every rank, while `broken`.
-class failing : public zeropp::adaptor<zeropp::thread_transport> {
+class failing : public zeropp::adaptor<failing, zeropp::thread_transport> {
 public:
     failing(zeropp::thread_transport inner, const std::atomic<bool>& broken)
         : adaptor(std::move(inner)), broken_(&broken) {}
 
     template <zeropp::host_execution Execution>
-    void all_gather(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exec.enqueue([broken = broken_] {
-            if (*broken) throw zeropp::integrity_error("a changed message", 0, 1);
-        });
-        inner().all_gather(exec, send, recv, bytes);
+    void move(const Execution& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        if (what.kind == zeropp::operation::all_gather) {
+            exec.enqueue([broken = broken_] {
+                if (*broken) throw zeropp::integrity_error("a changed message", 0, 1);
+            });
+        }
+        adaptor::move(exec, what, send, recv);
     }
-    template <zeropp::host_execution Execution>
-    void all_to_all(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner().all_to_all(exec, send, recv, bytes);
-    }
-    failing split(std::span<const int> members) { return {inner().split(members), *broken_}; }
+    failing around(zeropp::thread_transport next, std::span<const int>) const { return {std::move(next), *broken_}; }
 
 private:
     const std::atomic<bool>* broken_;

@@ -17,8 +17,9 @@ namespace {
 const zeropp::wire_format fp32 = zeropp::wire_format_of(zeropp::cast_to<float>{});
 const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
 /// The paper counts codes alone.
-const zeropp::wire_format eight_bits{"8 bits", 8, 8, false, [](std::size_t n) { return n; }};
-const zeropp::wire_format four_bits{"4 bits", 8, 4, false, [](std::size_t n) { return n / 2; }};
+using place = zeropp::message_place;
+const zeropp::wire_format eight_bits{{8, [](std::size_t n, const place&) { return n; }}, "8 bits", 8, false};
+const zeropp::wire_format four_bits{{8, [](std::size_t n, const place&) { return n / 2; }}, "4 bits", 4, false};
 
 /// The guide's blocks: 64 elements with a scale of two bytes.
 template <int Bits>

@@ -16,7 +16,7 @@ namespace {
 
 const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
 /// The same bytes, from a codec.
-const zeropp::wire_format coded{"coded", 64, 16, false, bf16.bytes};
+const zeropp::wire_format coded{{64, bf16.bytes_at}, "coded", 16, false};
 /// 3 nodes of 2 ranks, and a tensor whose messages are 16,000 bytes.
 const zeropp::two_level ranks(3, 2);
 constexpr std::size_t elements = 6 * 8000;
@@ -85,7 +85,8 @@ TEST_CASE("planned time: a secondary gather stays inside, or uses both links at 
 }
 
 TEST_CASE("planned time: an update crosses with its differences, then moves inside with what nodes keep") {
-    const zeropp::wire_format few{"few", 64, 2, false, [](std::size_t n) { return n / 4; }};
+    const zeropp::wire_format few{
+        {64, [](std::size_t n, const zeropp::message_place&) { return n / 4; }}, "few", 2, false};
     const zeropp::collective_time t = zeropp::update_gather_time(slow, ranks, few, bf16, elements, 2);
     CHECK(t.inter_node == Approx(2 * 0.01 + 2 * 2 * 0.02));
     CHECK(t.intra_node == Approx(1 * 0.001 + 3 * 0.016));

@@ -136,15 +136,17 @@ TEST_CASE("a program's own set of names", "[quantizer][named]") {
     CHECK_THROWS_AS(own::parse("int8:256"), zeropp::precondition_error);
 }
 
-TEST_CASE("pairs of quantizers by the names of both", "[quantizer][named]") {
+TEST_CASE("quantizers of hops by the names of all", "[quantizer][named]") {
     using int8 = zeropp::block_integer<8, 256>;
     using int4 = zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half>;
-    using pairs = zeropp::named_hops<zeropp::hops<int8, int8>, zeropp::hops<int8, int4>>;
-    CHECK(pairs::list() == "int8:256 + int8:256, int8:256 + int4:128:fp16");
-    CHECK(pairs::parse("int8:256", "int4:128:fp16").index() == 1);
-    CHECK(pairs::parse("int8:256:symmetric", "int8:256:fp32").index() == 0);
-    CHECK_THROWS_WITH(pairs::parse("int4:128:fp16", "int8"),
-                      "gradient quantizers: expected one of " + pairs::list() + ", given \"int4:128:fp16 + int8\"");
+    using several =
+        zeropp::named_hops<zeropp::hops<int8, int8>, zeropp::hops<int8, int4>, zeropp::hops<int8, int8, int4>>;
+    CHECK(several::list() == "int8:256 + int8:256, int8:256 + int4:128:fp16, int8:256 + int8:256 + int4:128:fp16");
+    CHECK(several::parse("int8:256", "int4:128:fp16").index() == 1);
+    CHECK(several::parse("int8:256:symmetric", "int8:256:fp32").index() == 0);
+    CHECK(several::parse("int8:256", "int8:256:fp32", "int4:128:fp16").index() == 2);
+    CHECK_THROWS_WITH(several::parse("int4:128:fp16", "int8"),
+                      "gradient quantizers: expected one of " + several::list() + ", given \"int4:128:fp16 + int8\"");
 }
 
 TEST_CASE("hops have a quantizer for each level, their names, and the largest of their blocks", "[quantizer][hops]") {
@@ -153,6 +155,8 @@ TEST_CASE("hops have a quantizer for each level, their names, and the largest of
     const zeropp::hops two{int8, int4};
     const zeropp::hops three{int4, int8, zeropp::block_integer<6, 1024>()};
     STATIC_REQUIRE((decltype(two)::count == 2 && decltype(three)::count == 3));
+    STATIC_REQUIRE_FALSE(
+        std::convertible_to<zeropp::block_integer<8, 256>, zeropp::hops<zeropp::block_integer<8, 256>>>);
     STATIC_REQUIRE(std::same_as<decltype(three)::at_level<1>, zeropp::block_integer<8, 256>>);
     CHECK(three.at(zeropp::level<1>).name() == "int8:256");
     CHECK(&three.last() == &three.at(zeropp::level<2>));

@@ -333,6 +333,10 @@ void check_all_reduces(const make_transport& make) {
         check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks, {40, 1301},
                                            {reduction::sum, 1, all_reduce_algorithm::one_shot}, make);
     }
+    std::vector<std::size_t> sizes(300);
+    for (std::size_t t = 0; t != sizes.size(); ++t) sizes[t] = t * 37 % 101;
+    check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), {"2 x 2", {2, 2}}, sizes,
+                                       {reduction::mean, 2, all_reduce_algorithm::two_shot}, make);
     REQUIRE(device_fault() == "");
     REQUIRE(live() == before);
 }

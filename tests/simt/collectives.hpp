@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Whole collectives on the emulated device, one thread and one or two streams for each rank, against the same
-/// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp), for any transport.
+/// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp,
+/// collectives_levels.cpp), for any transport.
 
 #include "support/watchdog.hpp"
 
@@ -18,10 +19,12 @@
 namespace zeropp_test::simt {
 
 /// A topology, with a name for reports.
-struct ranks_and_nodes {
+template <zeropp::topology Topology>
+struct named_ranks {
     std::string name;
-    zeropp::two_level topology;
+    Topology topology;
 };
+using ranks_and_nodes = named_ranks<zeropp::two_level>;
 
 inline std::vector<ranks_and_nodes> topologies() {
     static constexpr int irregular[] = {5, 2, 9, 2, 5, 9};
@@ -35,8 +38,8 @@ inline std::vector<ranks_and_nodes> topologies() {
 }
 
 /// Runs work(world) on a thread for each rank.
-template <class Work>
-void on_ranks(const ranks_and_nodes& ranks, const std::string& what, Work work) {
+template <class Topology = zeropp::two_level, class Work>
+void on_ranks(const named_ranks<Topology>& ranks, const std::string& what, Work work) {
     const watchdog guard(std::chrono::seconds(120), what + " on " + ranks.name);
     zeropp::run_on_threads(ranks.topology.size(), work);
 }
@@ -53,10 +56,13 @@ void check_all_gathers(const make_transport& make);
 /// The same for reductions, with other options each time.
 void check_reduce_scatters(const make_transport& make);
 
-/// The same for all-reduces of lists of tensors, by both algorithms.
+/// The same for all-reduces of lists of tensors, by both algorithms, one of 300 tensors among them.
 void check_all_reduces(const make_transport& make);
 
 /// The same for updates of lists of tensors.
 void check_updates(const make_transport& make);
+
+/// All-to-alls, gathers and reductions on two levels and on three.
+void check_levels(const make_transport& make);
 
 }  // namespace zeropp_test::simt

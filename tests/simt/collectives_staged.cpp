@@ -35,6 +35,10 @@ TEST_CASE("collectives on the device: updates of lists through a host transport"
     simt::check_updates(staged_threads);
 }
 
+TEST_CASE("collectives on the device: two and three levels through a host transport", "[simt][collectives]") {
+    simt::check_levels(staged_threads);
+}
+
 TEST_CASE("staged: the next operation, on another stream, waits for the pinned buffer", "[simt][collectives]") {
     std::vector<std::vector<int>> first(2);
     std::vector<std::vector<int>> second(2);

@@ -36,6 +36,10 @@ TEST_CASE("collectives on the device: updates of lists between threads", "[simt]
     simt::check_updates(threads);
 }
 
+TEST_CASE("collectives on the device: two and three levels between threads", "[simt][collectives]") {
+    simt::check_levels(threads);
+}
+
 TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {
     using zeropp::block_integer;
     constexpr std::size_t n = 4000;

@@ -22,7 +22,7 @@
 // The runtime's handles point to types that only it defines; here, these.
 
 struct CUgraph_st {
-    std::vector<std::function<void()>> work;
+    std::vector<std::function<void(cudaStream_t)>> launches;  // each enqueues a piece of work
     const CUstream_st* origin = nullptr;
     bool invalid = false;
     bool global = false;  // nobody may allocate meanwhile; otherwise the capturing thread may not
@@ -32,6 +32,10 @@ struct CUgraph_st {
         std::size_t joined = 0;  // of them, before what other streams have waited for
     };
     std::map<CUstream_st*, branch> branches;
+};
+
+struct CUgraphExec_st {
+    std::vector<std::function<void(cudaStream_t)>> launches;
 };
 
 struct CUstream_st {
@@ -162,13 +166,18 @@ public:
         return any;
     }
     std::map<cudaGraph_t, std::shared_ptr<CUgraph_st>> graphs;
+    std::map<cudaGraphExec_t, std::unique_ptr<CUgraphExec_st>> executable_graphs;
+
+    /// Makes launch(stream) a step of each replay, if the stream is being captured.
+    static bool capture(CUstream_st& stream, std::function<void(cudaStream_t)> launch) {
+        if (!stream.capture) return false;
+        stream.capture->launches.push_back(std::move(launch));
+        ++stream.capture->branches[&stream].steps;
+        return true;
+    }
 
     void enqueue(CUstream_st& stream, std::function<void()> work) {
-        if (stream.capture) {
-            stream.capture->work.push_back(std::move(work));
-            ++stream.capture->branches[&stream].steps;
-            return;
-        }
+        if (capture(stream, [this, work](cudaStream_t on) { enqueue(*find(on), work); })) return;
         stream.pending.push_back(std::move(work));
         ++stream.enqueued;
         changed.notify_all();
@@ -353,7 +362,8 @@ const error_text* find_text(cudaError_t code) {
 live_objects live() {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
-    return {d.streams.size() - 1, d.events.size(), d.device_blocks.size(), d.pinned_blocks.size()};
+    return {d.streams.size() - 1, d.events.size(), d.device_blocks.size(), d.pinned_blocks.size(),
+            d.graphs.size() + d.executable_graphs.size()};
 }
 
 void set_device(int multiprocessors, int compute_capability, bool reads_host_pages) {
@@ -418,12 +428,6 @@ void recover() {
     last_error = cudaSuccess;
 }
 
-void replay(cudaGraph_t graph, cudaStream_t stream) {
-    device& d = the_device();
-    const std::lock_guard lock(d.mutex);
-    for (const auto& work : graph->work) d.enqueue(*d.find(stream), work);
-}
-
 std::size_t pending(cudaStream_t stream) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
@@ -458,6 +462,9 @@ place enqueue(cudaStream_t stream, std::function<void()> work) {
     const auto s = d.find(stream);
     d.enqueue(*s, std::move(work));
     return {s, s->enqueued};
+}
+bool capture(cudaStream_t stream, std::function<void(cudaStream_t)> launch) {
+    return device::capture(*the_device().find(stream), std::move(launch));
 }
 bool exists(cudaStream_t stream) { return the_device().find(stream) != nullptr; }
 
@@ -818,7 +825,40 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     return simt::entry_point("cudaGraphDestroy", [&](device& d) {
-        return d.graphs.erase(graph) == 1 ? cudaSuccess : cudaErrorInvalidValue;
+        const auto found = d.graphs.find(graph);
+        if (found == d.graphs.end()) return cudaErrorInvalidValue;
+        found->second->launches.clear();  // events may still refer to the capture
+        d.graphs.erase(found);
+        d.changed.notify_all();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+    return simt::entry_point("cudaGraphInstantiate", [&](device& d) {
+        const auto found = d.graphs.find(graph);
+        if (found == d.graphs.end()) return cudaErrorInvalidValue;
+        auto made = std::make_unique<CUgraphExec_st>(CUgraphExec_st{found->second->launches});
+        *executable = made.get();
+        d.executable_graphs[*executable] = std::move(made);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    return simt::on_stream("cudaGraphLaunch", stream, [&](device& d, const auto&) {
+        const auto found = d.executable_graphs.find(executable);
+        if (found == d.executable_graphs.end()) return cudaErrorInvalidValue;
+        for (const auto& launch : found->second->launches) launch(stream);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+    return simt::entry_point("cudaGraphExecDestroy", [&](device& d) {
+        if (d.executable_graphs.erase(executable) != 1) return cudaErrorInvalidValue;
+        d.changed.notify_all();
+        return cudaSuccess;
     });
 }
 

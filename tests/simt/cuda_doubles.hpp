@@ -5,7 +5,7 @@
 /// Streams are asynchronous at their worst, and the same in every run: work runs only when somebody waits for it, or
 /// for an event behind it, and no sooner. Whatever the library forgets to wait for has then not happened yet. Device
 /// memory starts out poisoned; with AddressSanitizer, host code that touches it is a fault. Streams can be captured, by
-/// the rules of cudaStreamCaptureModeGlobal and ThreadLocal, of kernels, copies and events; NCCL's calls cannot.
+/// the rules of cudaStreamCaptureModeGlobal and ThreadLocal. A launched graph runs in the order of its capture.
 
 #include <cuda_runtime_api.h>
 
@@ -34,6 +34,7 @@ struct live_objects {
     std::size_t events = 0;
     std::size_t device_blocks = 0;
     std::size_t pinned_blocks = 0;
+    std::size_t graphs = 0;  // executable ones included
 
     friend bool operator==(const live_objects&, const live_objects&) = default;
 };
@@ -70,9 +71,6 @@ std::string device_fault();
 /// Makes a device that has failed usable again.
 void recover();
 
-/// Enqueues on `stream`, in the order of capture, what cudaStreamEndCapture has made a graph of.
-void replay(cudaGraph_t graph, cudaStream_t stream);
-
 /// Pieces of work enqueued on the stream that have not run.
 std::size_t pending(cudaStream_t stream);
 
@@ -96,6 +94,8 @@ void alone(const std::function<void()>& body);
 
 /// Enqueues work, which may read and write device memory. Requires a stream of the device's.
 place enqueue(cudaStream_t stream, std::function<void()> work);
+/// If the stream is being captured: returns true, and each launch of its graph calls launch(stream).
+bool capture(cudaStream_t stream, std::function<void(cudaStream_t)> launch);
 /// Whether there is such a stream.
 bool exists(cudaStream_t stream);
 

@@ -2,6 +2,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
+#include "gpu/capture.hpp"
 #include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "simt/echoing_transport.hpp"
@@ -27,27 +28,20 @@ namespace {
 
 constexpr std::size_t n = 5000;
 
-/// What ends a capture of work() on `origin`, and its graph.
-struct captured {
+/// What ends a capture of work() on `origin`.
+template <class Work>
+cudaError_t end_of_capture(const cuda_stream& origin, Work work) {
+    zeropp::detail::require_cuda(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeGlobal), "begin");
+    try {
+        work();
+    } catch (const zeropp::cuda_error&) {
+        // What ends the capture says as much.
+    }
     cudaGraph_t graph = nullptr;
-    cudaError_t code;
-
-    template <class Work>
-    captured(const cuda_stream& origin, Work work) {
-        zeropp::detail::require_cuda(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeGlobal), "begin");
-        try {
-            work();
-        } catch (const zeropp::cuda_error&) {
-            // What ends the capture says as much.
-        }
-        code = cudaStreamEndCapture(origin.native(), &graph);
-    }
-    captured(const captured&) = delete;
-    captured& operator=(const captured&) = delete;
-    ~captured() {
-        if (graph != nullptr) cudaGraphDestroy(graph);
-    }
-};
+    const cudaError_t code = cudaStreamEndCapture(origin.native(), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    return code;
+}
 
 /// call(pipeline, communicator, output) can be captured, by the rules of joining, and leaves the same in the output
 /// when it is replayed as when it is called.
@@ -62,12 +56,11 @@ void check_replay(const std::string& what, Call call) {
         const simt::device_array<std::byte> scratch(1 << 20);
         call(on.exec, on.comm, expected, scratch.view());
         intra_node.exec().wait();
-        const captured graph(intra_node.exec(), [&] { call(on.exec, on.comm, replayed, scratch.view()); });
-        CHECK(graph.code == cudaSuccess);
-        if (graph.code != cudaSuccess) continue;
+        const zeropp_test::gpu::captured graph(intra_node.native(), cudaStreamCaptureModeGlobal,
+                                               [&] { call(on.exec, on.comm, replayed, scratch.view()); });
         CHECK(zeropp_test::difference(replayed.read(), expected.read()) != "");
         for (int run = 0; run != 2; ++run) {
-            simt::replay(graph.graph, intra_node.native());
+            graph.run(intra_node.native());
             intra_node.exec().wait();
             CHECK(zeropp_test::difference(replayed.read(), expected.read()) == "");
         }
@@ -113,7 +106,7 @@ TEST_CASE("graph: the doubles know the rules of capture", "[simt][graph]") {
     const auto copy = [&](const simt::owned_stream& s) {
         s.exec().copy(numbers.data(), numbers.data() + 1, sizeof(int));
     };
-    const auto code_of = [&](auto work) { return captured(origin.exec(), work).code; };
+    const auto code_of = [&](auto work) { return end_of_capture(origin.exec(), work); };
     CHECK(code_of([&] { copy(origin); }) == cudaSuccess);
     CHECK(code_of([&] { origin.exec().wait(other.exec().record()); }) == cudaErrorStreamCaptureInvalidated);
     CHECK(code_of([&] { origin.exec().wait(); }) == cudaErrorStreamCaptureInvalidated);

@@ -8,6 +8,7 @@
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
@@ -69,7 +70,7 @@ public:
 };
 
 zeropp::detail::list_chunks chunks_of(const auto& list, int wanted, int block) {
-    const zeropp::detail::list_division whole(list.over_ranks(), list.resident_over_ranks(), list.elements(), 0);
+    const zeropp::detail::list_division whole(list.over_ranks(), list.resident(list.over_ranks()), list.elements(), 0);
     return {whole, wanted, static_cast<std::size_t>(block)};
 }
 
@@ -92,15 +93,14 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     using device_codec = zeropp::codec<zeropp::cuda_stream>;
 
     const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, lists.host->elements(), 0);
-    const std::size_t kept = of_slots(zeropp::detail::wire_bytes_of<Storage>(whole));
+    const std::size_t kept = of_slots(zeropp::format_of<Storage>.bytes_of(whole));
     std::vector<std::byte> host_kept(kept);
     const simt::device_array<std::byte> device_kept(host_kept);
     for (std::size_t c = 0; c != on_host.size(); ++c) {
-        if (on_host[c].sections() == 0) continue;
         const auto host_where = on_host[c].in_slots(ranks.order(), 0, slots);
         const auto device_where = on_device[c].in_slots(ranks.order(), 0, slots);
-        const std::size_t in = zeropp::detail::wire_bytes_of<From>(host_where);
-        const std::size_t out = zeropp::detail::wire_bytes_of<To>(host_where);
+        const std::size_t in = zeropp::format_of<From>.bytes_of(host_where);
+        const std::size_t out = zeropp::format_of<To>.bytes_of(host_where);
         // Of three contributors, which send the same without residuals.
         std::vector<std::byte> messages(of_slots(in)), all(3 * of_slots(in)), sums(of_slots(out));
         const simt::device_array<std::byte> device_messages(messages.size()), device_all(all.size()),
@@ -204,7 +204,7 @@ TEST_CASE("kernels on lists: one launch for each pass of 4096 tensors", "[simt][
     both_lists<float> lists(random, ranks, 4096, 70);
     const block_integer<8, 64> q;
     const auto where = chunks_of(*lists.device, 1, 64)[0].in_slots({}, 0, 2);
-    const simt::device_array<std::byte> messages(2 * zeropp::detail::wire_bytes_of<block_integer<8, 64>>(where));
+    const simt::device_array<std::byte> messages(2 * zeropp::format_of<block_integer<8, 64>>.bytes_of(where));
     const simt::owned_stream stream;
     const std::size_t before = simt::calls("cudaLaunchKernel");
     const zeropp::tensor_table<float> tensors{lists.device->resident_tensors()};

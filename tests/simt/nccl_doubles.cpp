@@ -98,6 +98,7 @@ struct ncclComm {
     std::size_t calls = 0;
     std::size_t interrupted = 0;                                // calls with lower numbers end without their data
     std::vector<zeropp_test::simt::device_work::place> places;  // of its calls
+    std::shared_ptr<int> in_graphs = std::make_shared<int>();   // graphs share it that have calls of its own
     ncclResult_t noticed = ncclSuccess;
     bool blocking = true;
     std::function<bool()> goes_on;        // whether a call of its own, if it does not block, is still in progress
@@ -278,6 +279,7 @@ void run(ncclComm_t comm, call& c) {
 }
 
 void enqueue(ncclComm_t comm, cudaStream_t stream, part p) {
+    if (work::capture(stream, [comm, p, keep = comm->in_graphs](cudaStream_t on) { enqueue(comm, on, p); })) return;
     clique& ranks = *comm->ranks;
     if (ranks.calls.size() == comm->calls) {
         ranks.calls.push_back(std::make_unique<call>(call{ranks, comm->calls, {}, {}}));
@@ -408,6 +410,11 @@ ncclResult_t wait_or_leave(ncclComm_t comm, std::function<bool()> done) {
     }
     comm->goes_on = [done = std::move(done)] { return !done(); };
     return ncclInProgress;
+}
+
+/// NCCL ends no communicator while a graph has calls of it.
+void wait_for_graphs(ncclComm_t comm) {
+    work::wait_until([comm] { return comm->in_graphs.use_count() == 1; });
 }
 
 /// Ends all calls of the communicator so far, when its streams have come to them.
@@ -643,6 +650,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return nccl_entry_point("ncclCommDestroy", comm, [&](network&) {
         if (simt::group_depth != 0) return simt::fault("ncclCommDestroy in a group that is still open");
         for (const auto& place : comm->places) simt::work::run_through(place);
+        simt::wait_for_graphs(comm);
         simt::end(comm);
         return ncclSuccess;
     });
@@ -675,6 +683,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
             if (other->device == comm->device) places.insert(places.end(), other->places.begin(), other->places.end());
         }
         for (const auto& place : places) simt::work::run_through(place);
+        simt::wait_for_graphs(comm);
         return ncclSuccess;
     });
 }

@@ -1,9 +1,11 @@
 /// nccl_transport with the installed NCCL's own entry points, those that only newer versions have among them.
 
+#include "simt/nccl_graph.hpp"
 #include "simt/nccl_ranks.hpp"
 
 #include <zeropp/transport/nccl.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 
 namespace simt = zeropp_test::simt;
 using zeropp::nccl_transport;
+using zeropp_test::expectations;
 using zeropp_test::thrown;
 
 static_assert(zeropp::transport_on<nccl_transport, zeropp::cuda_stream>);
@@ -50,6 +53,11 @@ TEST_CASE("nccl: all-reduce of lists", "[simt][collectives][nccl]") {
 
 TEST_CASE("nccl: updates of lists, that all groups own or some", "[simt][collectives][nccl]") {
     simt::check_updates(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: collectives on two and three levels", "[simt][collectives][nccl]") {
+    simt::check_levels(nccl);
     CHECK(simt::live_communicators() == 0);
 }
 
@@ -170,4 +178,35 @@ TEST_CASE("nccl: a communicator of the caller's stays the caller's", "[simt][ncc
     CHECK(ncclCommAbort(comm) == ncclSuccess);
     CHECK(simt::live_communicators() == 0);
     CHECK(simt::device_fault() == "");
+}
+
+TEST_CASE("nccl: collectives on two streams are captured, and replayed on all ranks", "[simt][nccl][graph]") {
+    const simt::live_objects before = simt::live();
+    expectations expect;
+    for (const auto& [nodes, of_node] : {std::pair{1, 2}, {2, 1}, {2, 2}}) {
+        const simt::ranks_and_nodes ranks{"graphs", {nodes, of_node}};
+        simt::on_ranks(ranks, "a graph", [&](zeropp::thread_transport& world) {
+            simt::check_captured_collectives(ranks.topology, simt::connect<nccl_transport>(world), expect);
+        });
+    }
+    CHECK(expect.unmet() == "");
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live() == before);
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: an abort waits for the captured graphs", "[simt][nccl][graph]") {
+    const simt::live_objects before = simt::live();
+    {
+        const simt::hanging_calls hanging;
+        lone_rank r;
+        const auto [error, waited] =
+            simt::failure_with_graph(r.transport, r.stream, r.received, std::chrono::milliseconds(300),
+                                     [&] { simt::notice(r.transport.native(), ncclRemoteError); });
+        CHECK(error.starts_with("an earlier NCCL operation: remote process exited"));
+        CHECK(waited.count() >= 0.3);
+    }
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live() == before);
+    CHECK(simt::live_communicators() == 0);
 }

@@ -5,7 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/adaptor.hpp>
-#include <zeropp/transport/transport.hpp>
+#include <zeropp/transport/operation.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -47,36 +47,50 @@ public:
 
 /// Forwards everything to `Transport` except for the planned fault. Deterministic. Copies and splits share the plan.
 template <class Transport>
-class fault_injecting : public zeropp::adaptor<Transport> {
+class fault_injecting : public zeropp::adaptor<fault_injecting<Transport>, Transport> {
+    using base = zeropp::adaptor<fault_injecting, Transport>;
+
 public:
     fault_injecting(Transport inner, const planned_fault& plan)
-        : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::make_shared<state>(plan)) {
+        : base(std::move(inner)), shared_(std::make_shared<state>(plan)) {
         if (this->rank() != plan.rank) shared_->plan.what = fault::none;
     }
 
     template <zeropp::host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, send, bytes, bytes,
-              [&](const std::byte* from, std::size_t count) { this->inner().all_gather(exec, from, recv, count); });
+    void move(const E& exec, zeropp::operation what, const std::byte* send, std::byte* recv) {
+        const bool now = shared_->operations++ == shared_->plan.operation;
+        switch (now ? shared_->plan.what : fault::none) {
+        case fault::none:
+            break;
+        case fault::drop:
+            throw injected_fault("rank " + std::to_string(this->rank()) + " drops an operation");
+        case fault::delay:
+            exec.enqueue([delay = shared_->plan.delay] { std::this_thread::sleep_for(delay); });
+            break;
+        case fault::truncate:
+            what.bytes /= 2;
+            break;
+        case fault::flip_bit: {
+            const int messages = what.kind == zeropp::operation::all_to_all ? this->size() : 1;
+            const std::size_t sent =
+                what.sends(this->rank()) ? static_cast<std::size_t>(messages) * what.bytes : std::size_t{0};
+            // Sized before the copy is enqueued: its address is needed now, and a queue may copy at any time.
+            shared_->flipped.resize(sent);
+            exec.enqueue([s = shared_, send, sent] {
+                std::copy_n(send, sent, s->flipped.begin());
+                if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
+            });
+            send = shared_->flipped.data();
+            break;
+        }
+        case fault::duplicate:
+            base::move(exec, what, send, recv);
+            break;
+        }
+        base::move(exec, what, send, recv);
     }
 
-    template <zeropp::host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
-        carry(exec, send, all, bytes,
-              [&](const std::byte* from, std::size_t count) { this->inner().all_to_all(exec, from, recv, count); });
-    }
-
-    template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires zeropp::broadcasting_transport_on<Transport, E>
-    {
-        carry(exec, send, this->rank() < roots ? bytes : 0, bytes, [&](const std::byte* from, std::size_t count) {
-            this->inner().broadcast(exec, from, recv, count, roots);
-        });
-    }
-
-    fault_injecting split(std::span<const int> members) { return {this->inner().split(members), shared_}; }
+    fault_injecting around(Transport next, std::span<const int>) const { return {std::move(next), shared_}; }
 
 private:
     struct state {
@@ -88,37 +102,7 @@ private:
     };
 
     fault_injecting(Transport inner, std::shared_ptr<state> shared)
-        : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::move(shared)) {}
-
-    /// Calls operation(send, bytes), which enqueues the inner operation, with the planned fault. `sent` is the number
-    /// of bytes at `send`.
-    template <class E, class Operation>
-    void carry(const E& exec, const std::byte* send, std::size_t sent, std::size_t bytes, Operation operation) {
-        const bool now = shared_->operations++ == shared_->plan.operation;
-        switch (now ? shared_->plan.what : fault::none) {
-        case fault::none:
-            break;
-        case fault::drop:
-            throw injected_fault("rank " + std::to_string(this->rank()) + " drops an operation");
-        case fault::delay:
-            exec.enqueue([delay = shared_->plan.delay] { std::this_thread::sleep_for(delay); });
-            break;
-        case fault::truncate:
-            return operation(send, bytes / 2);
-        case fault::flip_bit:
-            // Sized before the copy is enqueued: its address is needed now, and a queue may copy at any time.
-            shared_->flipped.resize(sent);
-            exec.enqueue([s = shared_, send, sent] {
-                std::copy_n(send, sent, s->flipped.begin());
-                if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
-            });
-            return operation(shared_->flipped.data(), bytes);
-        case fault::duplicate:
-            operation(send, bytes);
-            break;
-        }
-        operation(send, bytes);
-    }
+        : base(std::move(inner)), shared_(std::move(shared)) {}
 
     std::shared_ptr<state> shared_;
 };

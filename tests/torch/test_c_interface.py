@@ -29,8 +29,10 @@ NUMBERS = {
     "zeropp_element": ctypes.c_int,
 }
 HANDLES = ("zeropp_communicator", "zeropp_feedback", "zeropp_replica")
-# Functions that this package does not call: it is installed with its library.
-NOT_CALLED = {"zeropp_c_version"}
+# Functions that this package does not call: it is installed with its library, and has sites.
+NOT_CALLED = {"zeropp_c_version", "zeropp_communicator_create", "zeropp_traffic", "zeropp_predict"} | {
+    f"zeropp_{name}_volume" for name in ("gather", "update", "replica", "reduce", "all_reduce")
+}
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,38 @@ def test_constants_have_the_headers_values(header):
         "zeropp_float16": _library.ELEMENTS[torch.float16],
         "zeropp_bfloat16": _library.ELEMENTS[torch.bfloat16],
     }
+
+
+def test_volumes_without_sites_are_those_of_one_site():
+    library = _library.library("cpu")
+    calls = {
+        "gather": ("zeropp_all_gather", [b"int8:256:bf16"], []),
+        "update": ("zeropp_update_gather", [b"int2:64:signed:bf16:h32", b"bf16"], []),
+        "replica": ("zeropp_replica_gather", [b"bf16"], []),
+        "reduce": ("zeropp_reduce_scatter", [b"int8:256:bf16", b"int4:128:signed:bf16"], []),
+        "all_reduce": ("zeropp_all_reduce", [b"int8:256:bf16", b"int4:128:signed:bf16"], [0]),
+    }
+    for node_of_rank in ([-5, -5, 7, 7], [0, 0, 0, 3], [0, 0, 0, 0]):
+        nodes = (ctypes.c_int * 4)(*node_of_rank)
+        for name, (function, formats, two_shot) in calls.items():
+            for rank in range(4):
+                old, new = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 3)(9, 9, 9)
+                outputs = ctypes.byref(old), ctypes.byref(old, 8)
+                planned = getattr(library, f"zeropp_{name}_volume")
+                assert planned(nodes, 4, rank, *formats, ctypes.c_size_t(100003), *two_shot, *outputs) == _library.SUCCESS
+                given = [*formats, None][:2]
+                status = library.zeropp_volume_in_sites(function.encode(), *given, 100003, 0, nodes, 0, 4, rank, new)
+                assert status == _library.SUCCESS
+                assert [*new] == [*old, 0], (name, rank)
+    problems = {
+        (b"zeropp_gather", 0, 0): "zeropp_volume_in_sites: expected the name of a collective, given zeropp_gather",
+        (b"zeropp_all_gather", -1, 0): "zeropp_c: expected a number of nodes in each site, or 0 for one site, given -1",
+        (b"zeropp_all_gather", 1, -1): "zeropp_c: expected numbers of nodes from 0, given -1",
+    }
+    for (function, per_site, first), words in problems.items():
+        nodes = (ctypes.c_int * 2)(first, 1)
+        assert library.zeropp_volume_in_sites(function, b"fp32", None, 8, 0, nodes, per_site, 2, 0, new) == _library.FAILURE
+        assert library.zeropp_error().decode() == words
 
 
 # A text of 64 MB, and memory for one more such text, or none: functions without a status and errors' texts must not end the

@@ -148,7 +148,7 @@ def test_buckets_in_pieces(ranks):
 
 
 def pieces_of(gradients, ranks_per_node):
-    reducer = zeropp.ddp._Reducer(None, ranks_per_node, gradients, None, torch.device("cpu"), 0)
+    reducer = zeropp.ddp._Reducer(None, ranks_per_node, None, gradients, None, torch.device("cpu"), 0)
     gradient = torch.empty(16 << 20)
     return -(-gradient.numel() // reducer._piece_elements(gradient))
 

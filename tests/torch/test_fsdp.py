@@ -394,7 +394,7 @@ def refused(rank, size):
             "expected one of lossless, fp32, fp16": given(weights="int3"),
             "bf16, given 8": given(weights=8),
             "int2:64:signed:bf16:h32, given int4:128:signed:bf16 + bf16": given(gradients=("int4:128:signed:bf16", "bf16")),
-            "int2:64:signed:bf16:h32, given bf16 + bf16 + bf16": given(gradients=("bf16", "bf16", "bf16")),
+            "int2:64:signed:bf16:h32, given bf16 + bf16 + fp32": given(gradients=("bf16", "bf16", "fp32")),
             "gradients: expected one of lossless, 16bit, 8bit": given(gradients="5bit"),
             "int2:64:signed:bf16:h32, given 4": given(gradients=4),
             "int2:64:signed:bf16:h32, given bf16": given(gradients=("bf16",)),

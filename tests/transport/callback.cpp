@@ -80,7 +80,7 @@ TEST_CASE("callbacks: a group without a function for broadcast says so", "[trans
     CHECK_FALSE(zeropp::can_broadcast<zeropp::host>(world));
     std::byte a{};
     CHECK_THROWS_WITH(world.broadcast(zeropp::host{}, &a, &a, 1, 1),
-                      "callback_transport: expected a group with a function for broadcast, given one without");
+                      "broadcast: expected a transport that can broadcast, given one that cannot");
     process_group group = failing();
     group.broadcast = [](void*, const std::byte*, std::byte*, std::size_t, int) { throw std::runtime_error("called"); };
     callback_transport other(group);

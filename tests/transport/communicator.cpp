@@ -1,15 +1,19 @@
 #include <zeropp/transport/communicator.hpp>
 
+#include "../../examples/c/src/nodes_in_sites.hpp"
 #include "conformance/decorators.hpp"
 #include "conformance/split_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 #include "support/on_threads.hpp"
 
+#include <zeropp/execution/host.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 
+#include <cstddef>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,10 +26,38 @@ using zeropp::thread_transport;
 using zeropp::three_level;
 using zeropp::two_level;
 
+/// Sends the messages `sent` for the slots `range`, each its slot's number, along `level` and later ones. They arrive
+/// for the slots that `exchange` says, and in the end for the rank's own.
+template <class Communicator>
+void exchanges(Communicator& comm, int level, const zeropp::slot_range& range, const std::vector<int>& sent,
+               expectations& expect) {
+    const auto& ranks = comm.topology();
+    while (level != Communicator::levels && !has_hop(ranks, level)) ++level;
+    if (level == Communicator::levels) {
+        expect.equal(range.first, slot_of(ranks, comm.rank()));
+        expect.equal(range.count, 1);
+        return;
+    }
+    std::vector<int> received(sent.size());
+    const auto* from = reinterpret_cast<const std::byte*>(sent.data());
+    auto* to = reinterpret_cast<std::byte*>(received.data());
+    const auto summed = [&](const zeropp::slot_range& kept, int contributors) {
+        for (int i = 0; i != kept.count * contributors; ++i) {
+            expect.equal(received[static_cast<std::size_t>(i)], kept.first + i % kept.count);
+        }
+        exchanges(comm, level + 1, kept, {received.begin(), received.begin() + kept.count}, expect);
+    };
+    comm.exchange(level, zeropp::host(), range, {from, to, sizeof(int)}, summed);
+}
+
 template <class Topology>
 void joins_on_threads(const Topology& topology) {
     on_threads(topology.size(), "a communicator", [&](thread_transport& world, expectations& expect) {
         joins(topology, world, expect);
+        std::vector<int> slots(static_cast<std::size_t>(slot_count(topology)));
+        std::iota(slots.begin(), slots.end(), 0);
+        zeropp::communicator comm(topology, world);
+        exchanges(comm, 0, {0, slot_count(topology)}, slots, expect);
         joins(topology, both<counted, checking>::wrap(world), expect);
     });
 }
@@ -45,6 +77,10 @@ TEST_CASE("communicator connects each rank with its group and its counterparts",
                                  three_level(1, 1, 3), three_level(1, 1, 1)}) {
         joins_on_threads(t);
     }
+    // Three levels with one site: nodes may differ in size.
+    const zeropp_c::nodes_in_sites unequal(std::vector<int>{5, -1, 3, 3, 5, -1, 5}, 0);
+    on_threads(unequal.size(), "nodes of one site",
+               [&](thread_transport& world, expectations& expect) { joins(unequal, world, expect); });
 }
 
 TEST_CASE("communicator is a value that can be moved", "[transport][communicator]") {

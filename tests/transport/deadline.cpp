@@ -1,9 +1,6 @@
 #include <zeropp/transport/deadline.hpp>
 
 #include "support/catch.hpp"
-#include "support/expectations.hpp"
-
-#include <zeropp/transport/transport.hpp>
 
 #include <chrono>
 #include <stdexcept>
@@ -11,12 +8,9 @@
 #include <vector>
 
 using namespace std::chrono_literals;
-using zeropp::detail::call_log;
 using zeropp::detail::deadline_after;
-using zeropp::detail::first_failure;
 using zeropp::detail::no_deadline;
-using zeropp::detail::operation;
-using zeropp_test::thrown;
+using zeropp::detail::poll_until;
 
 TEST_CASE("a deadline is a timeout from now, and none where there is no timeout", "[transport][deadline]") {
     const auto before = std::chrono::steady_clock::now();
@@ -27,60 +21,54 @@ TEST_CASE("a deadline is a timeout from now, and none where there is no timeout"
     CHECK(deadline_after(std::chrono::milliseconds::max()) == no_deadline);
 }
 
-TEST_CASE("an operation is named with the call that it is part of", "[transport][deadline]") {
-    call_log world;
-    CHECK(world.next(operation::all_gather, 16).text() == "call 1, all_gather of 16 bytes");
-    CHECK(world.next(operation::split, 0).text() == "call 2, split");
-    call_log part = world.split();
-    CHECK(part.next(operation::all_to_all, 7).text() == "call 1, all_to_all of 7 bytes");
-    world.begin("first");
-    world.begin("second");
-    CHECK(world.next(operation::all_gather, 16).text() == "call 2, all_gather of 16 bytes in second");
-    CHECK(world.next(operation::all_gather, 8).text() == "call 2, all_gather of 8 bytes in second");
-    CHECK(world.next(operation::broadcast, 8, 1).text() == "call 2, broadcast of 8 bytes from 1 rank in second");
-    CHECK(world.next(operation::broadcast, 8, 3).text() == "call 2, broadcast of 8 bytes from 3 ranks in second");
+TEST_CASE("a timeout says who waited how long, in which operation, and for whom", "[transport][deadline]") {
+    using zeropp::detail::not_heard_from;
+    const std::string text =
+        zeropp::detail::timed_out("somewhere", 20ms, "call 1, split", not_heard_from(std::vector<int>{1, 5})).what();
+    CHECK(text == "somewhere: timeout of 20 ms in call 1, split: not heard from ranks 1, 5");
+    CHECK(not_heard_from(std::vector<int>{3}) == "not heard from rank 3");
 }
 
-// Whoever takes part in an operation of a split has taken part in all that its name and number count.
-TEST_CASE("a split's operations are of the collective that began last on it or above it", "[transport][deadline]") {
-    call_log world;
-    call_log group = world.split();
-    call_log inter_node = world.split();
-    call_log nested = group.split();
-    const auto name = [](call_log& log) { return log.next(operation::all_gather, 1).text(); };
-    world.begin("a");
-    CHECK(name(group) == "call 1, all_gather of 1 bytes in a");
-    group.begin("b");
-    CHECK(name(group) == "call 1, all_gather of 1 bytes in b");
-    CHECK(name(nested) == "call 1, all_gather of 1 bytes in b");
-    CHECK(name(world) == "call 1, all_gather of 1 bytes in a");
-    CHECK(name(inter_node) == "call 1, all_gather of 1 bytes in a");
-    call_log copy = world;
-    copy.begin("c");
-    for (call_log* log : {&world, &group, &inter_node, &nested})
-        CHECK(name(*log) == "call 2, all_gather of 1 bytes in c");
-    nested.begin("d");
-    CHECK(name(nested) == "call 1, all_gather of 1 bytes in d");
-    CHECK(name(group) == "call 2, all_gather of 1 bytes in c");
+TEST_CASE("poll_until asks until the answer is yes, and not again", "[transport][poll]") {
+    for (const int needed : {1, 2, 7}) {
+        int asked = 0;
+        poll_until([&] { return ++asked == needed; });
+        CHECK(asked == needed);
+    }
 }
 
-TEST_CASE("ranks of splits have numbers in the world", "[transport][deadline]") {
-    const std::vector<int> world = zeropp::detail::world_ranks(6);
-    const std::vector<int> part = zeropp::detail::world_ranks(world, std::vector<int>{5, 3, 1});
-    CHECK(part == std::vector<int>{5, 3, 1});
-    const std::vector<int> nested = zeropp::detail::world_ranks(part, std::vector<int>{2, 0});
-    CHECK(nested == std::vector<int>{1, 5});
-    CHECK(std::string(
-              zeropp::detail::timed_out("somewhere", call_log().next(operation::split, 0), 20ms, nested).what()) ==
-          "somewhere: timeout of 20 ms in call 1, split: not heard from ranks 1, 5");
+TEST_CASE("poll_until goes on asking through its sleeps", "[transport][poll]") {
+    using clock = std::chrono::steady_clock;
+    const clock::time_point start = clock::now();
+    int asked = 0;
+    poll_until([&] {
+        ++asked;
+        return clock::now() - start > std::chrono::milliseconds(1);
+    });
+    CHECK(asked > 1);
 }
 
-TEST_CASE("the first failure is the one that stays", "[transport][deadline]") {
-    first_failure failure;
-    CHECK_FALSE(failure.any());
-    CHECK_NOTHROW(failure.rethrow());
-    failure.set(std::make_exception_ptr(std::runtime_error("first")));
-    failure.set(std::make_exception_ptr(std::logic_error("second")));
-    CHECK(failure.any());
-    for (int i = 0; i != 2; ++i) CHECK(thrown<std::runtime_error>([&] { failure.rethrow(); }) == "first");
+TEST_CASE("poll_until lets exceptions out", "[transport][poll]") {
+    int asked = 0;
+    const auto fails = [&]() -> bool {
+        if (++asked == 3) throw std::runtime_error("lost");
+        return false;
+    };
+    CHECK_THROWS_WITH(poll_until(fails), "lost");
+}
+
+TEST_CASE("poll_until gives up at the deadline, having asked at least once", "[transport][poll]") {
+    using clock = std::chrono::steady_clock;
+    int asked = 0;
+    const auto no = [&] {
+        ++asked;
+        return false;
+    };
+    CHECK_FALSE(poll_until(no, clock::now() - std::chrono::seconds(1)));
+    CHECK(asked == 1);
+    const clock::time_point deadline = clock::now() + std::chrono::milliseconds(2);
+    CHECK_FALSE(poll_until(no, deadline));
+    CHECK(clock::now() >= deadline);
+    CHECK(asked > 2);
+    CHECK(poll_until([] { return true; }, clock::now() - std::chrono::seconds(1)));
 }

@@ -87,15 +87,13 @@ struct chosen {
 };
 
 /// Finds no dead ranks by itself, as NCCL: throws until two are excluded.
-class told : public zeropp::adaptor<thread_transport> {
+class told : public zeropp::adaptor<told, thread_transport> {
 public:
     explicit told(thread_transport inner) : adaptor(std::move(inner)) {}
 
-    told split(std::span<const int> members) { return told(inner().split(members)); }
     zeropp::shrunk<told> shrink(std::span<const int> excluded = {}) {
         if (excluded.size() < 2) throw timeout_error("told: not all ranks have come");
-        auto [next, survivors] = inner().shrink(excluded);
-        return {told(std::move(next)), survivors};
+        return adaptor::shrink(excluded);
     }
 };
 
@@ -358,9 +356,9 @@ TEST_CASE("a rank that the others exclude is out, though it comes", "[transport]
 
 TEST_CASE("any_transport says if its transport cannot shrink", "[transport][shrink]") {
     thread_transport alone = thread_transport::create(1)[0];
-    struct fixed : zeropp::adaptor<thread_transport> {
+    struct fixed : zeropp::adaptor<fixed, thread_transport> {
         explicit fixed(thread_transport t) : adaptor(std::move(t)) {}
-        fixed split(std::span<const int> members) { return fixed(this->inner().split(members)); }
+        zeropp::shrunk<fixed> shrink(std::span<const int>) = delete;
     };
     zeropp::any_transport<host> held{fixed(alone)};
     CHECK(thrown<precondition_error>([&] { held.shrink(); }) ==

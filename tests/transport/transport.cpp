@@ -112,19 +112,22 @@ TEST_CASE("transports say whether they can broadcast, and those around others wh
     STATIC_REQUIRE(broadcasting_transport_on<zeropp::checked<zeropp::thread_transport>, zeropp::host_queue>);
     STATIC_REQUIRE(zeropp::transport_on<plain_operations, host>);
     STATIC_REQUIRE_FALSE(broadcasting_transport_on<plain_operations, host>);
-    STATIC_REQUIRE_FALSE(broadcasting_transport_on<zeropp::checked<plain_operations>, host>);
-    STATIC_REQUIRE_FALSE(broadcasting_transport_on<zeropp::counting<plain_operations, zeropp::flat>, host>);
     zeropp::thread_transport threads = zeropp::thread_transport::create(1)[0];
     zeropp::any_transport<host> with(threads);
     zeropp::any_transport<host> without(plain_operations{threads});
     CHECK(zeropp::can_broadcast<host>(with));
     CHECK_FALSE(zeropp::can_broadcast<host>(without));
+    CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::counting(plain_operations{threads}, zeropp::flat(1))));
     CHECK(zeropp::can_broadcast<host>(zeropp::counting(with, zeropp::flat(1))));
     CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::counting(without, zeropp::flat(1))));
     CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::any_transport<host>(zeropp::counting(without, zeropp::flat(1)))));
     std::byte a{};
     CHECK(thrown<zeropp::precondition_error>([&] { without.broadcast(host(), &a, &a, 1, 1); }) ==
-          "any_transport: expected a transport that can broadcast, given one that cannot");
+          "broadcast: expected a transport that can broadcast, given one that cannot");
+    for (const int roots : {0, 2}) {
+        CHECK(thrown<zeropp::precondition_error>([&] { threads.broadcast(host(), &a, &a, 1, roots); }) ==
+              "broadcast: expected 1 to 1 ranks that send, given " + std::to_string(roots));
+    }
 }
 
 TEST_CASE("begin_collective throws a rank's own problem where nobody watches", "[transport]") {
@@ -136,9 +139,11 @@ TEST_CASE("begin_collective throws a rank's own problem where nobody watches", "
     CHECK(begin("expected this, given that") == "gather: expected this, given that");
 }
 
-TEST_CASE("begin_collective leaves calls and problems to transports that watch", "[transport]") {
+TEST_CASE("begin_collective tells calls and problems to transports that watch, and throws the problems",
+          "[transport]") {
     noting transport;
     zeropp::begin_collective(transport, a_call(), "");
-    zeropp::begin_collective(transport, a_call(), "a problem");
+    CHECK(thrown<zeropp::precondition_error>([&] { zeropp::begin_collective(transport, a_call(), "a problem"); }) ==
+          "gather: a problem");
     CHECK(transport.notes == std::vector<std::string>{"gather/", "gather/a problem"});
 }

@@ -321,10 +321,11 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
 
 TEST_CASE("numbers of the command line are checked as they are used", "[zero3_gpt][settings]") {
     const std::string config = samples() / "hpz.json";
-    const auto read = [&](const char* option, const char* value) {
-        const char* arguments[] = {"zero3_gpt", option, value, config.c_str()};
+    const auto read = [&](auto... options) {
+        const char* arguments[] = {"zero3_gpt", options..., config.c_str()};
         int exit_code = 0;
-        return zero3_gpt::read_settings(4, const_cast<char**>(arguments), false, exit_code).value();
+        return zero3_gpt::read_settings(sizeof...(options) + 2, const_cast<char**>(arguments), false, exit_code)
+            .value();
     };
     for (const char* const seconds : {"0.0004", "0", "-1", "nan", "1e300"}) {
         CHECK_THROWS_WITH(read("--timeout", seconds),
@@ -334,4 +335,7 @@ TEST_CASE("numbers of the command line are checked as they are used", "[zero3_gp
     for (const char* const rate : {"nan", "1.5"}) {
         CHECK_THROWS_WITH(read("--final-rate", rate), Catch::Contains("--final-rate: expected a number from 0 to 1"));
     }
+    CHECK(read("--sites", "2").sites == 2);
+    CHECK_THROWS_WITH(read("--sites", "2", "--timeout", "1"),
+                      "--sites: expected 1 with --timeout or optimizer_mirror, which keep no sites, given 2");
 }

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 struct formats : wire_formats {
     using weights =
         zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>>;
-    using gradients = zeropp::named_hops<zeropp::hops<fp32, fp32>>;
+    using gradients = zeropp::named_hops<hops<fp32, fp32>>;
 };
 
 /// A folder of this process's own, gone with it.

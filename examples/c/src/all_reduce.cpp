@@ -12,6 +12,7 @@ zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* i
                                                      mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
+            communicator->call->formats = text_of(all_reduce_hops(hops));
             const auto full = communicator->list<T>(exec, tensors, count);
             const auto result = communicator->list<T>(exec, results, count);
             const auto scratch = communicator->scratch_of(

@@ -91,11 +91,17 @@ zeropp_status zeropp_threads_create(int threads, void** stream) {
 const char* zeropp_gather_formats() { return names_of<gather_formats>(); }
 const char* zeropp_difference_formats() { return names_of<difference_formats>(); }
 const char* zeropp_reduce_formats() { return names_of<reduce_formats>(); }
+const char* zeropp_reduce_formats_in_sites() { return names_of<site_reduce_formats>(); }
 
 zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank, zeropp_callbacks callbacks,
                                          zeropp_communicator** communicator) {
+    return zeropp_communicator_create_in_sites(node_of_rank, 0, size, rank, callbacks, communicator);
+}
+
+zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int nodes_per_site, int size, int rank,
+                                                  zeropp_callbacks callbacks, zeropp_communicator** communicator) {
     return status_of([&] {
-        const zeropp::two_level nodes = nodes_of(node_of_rank, size);
+        const nodes_in_sites nodes = places_of(node_of_rank, nodes_per_site, size);
         *communicator = new zeropp_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
     });
 }
@@ -115,6 +121,14 @@ void zeropp_traffic(const zeropp_communicator* communicator, uint64_t* intra_nod
                     uint64_t* calls) {
     const zeropp::traffic total = communicator->world.total();
     *intra_node = total.intra_node_bytes;
-    *inter_node = total.inter_node_bytes;
+    *inter_node = total.inter_node_bytes + total.inter_site_bytes;
+    *calls = total.calls;
+}
+
+void zeropp_traffic_in_sites(const zeropp_communicator* communicator, uint64_t* bytes, uint64_t* calls) {
+    const zeropp::traffic total = communicator->world.total();
+    bytes[0] = total.intra_node_bytes;
+    bytes[1] = total.inter_node_bytes;
+    bytes[2] = total.inter_site_bytes;
     *calls = total.calls;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "in_flight.hpp"
+#include "nodes_in_sites.hpp"
 #include <zeropp_c.h>
 
 #include <zeropp/transport/callback.hpp>
@@ -11,6 +12,7 @@
 #include <zeropp/cuda.cuh>
 #endif
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -52,12 +54,43 @@ using gather_formats =
 /// Formats of weight differences.
 using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
 
-/// Pairs of formats of reductions. Each is compiled, so the list is short.
-template <class IntraNode, class InterNode>
-using hops = zeropp::hops<IntraNode, InterNode>;
+/// Pairs of formats of reductions: within nodes, and between them, also between sites. Each is compiled, so the list is
+/// short.
+using zeropp::hops;
 using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
                                           hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
                                           hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
+
+/// `Pairs` with their second format between sites, too, and `More`.
+template <class Pairs, class... More>
+struct with_sites;
+template <class... IntraNode, class... InterNode, class... More>
+struct with_sites<zeropp::named_hops<hops<IntraNode, InterNode>...>, More...> {
+    using type = zeropp::named_hops<hops<IntraNode, InterNode, InterNode>..., More...>;
+};
+using site_reduce_formats =
+    with_sites<reduce_formats, hops<int8, int8, int4>, hops<int8_rotated, int4_rotated, int2_rotated>>::type;
+
+/// The formats of a reduction. `inter_node` is one name, also for hops between sites, or "INTER_NODE + INTER_SITE".
+inline site_reduce_formats::variant hops_named(std::string_view intra_node, std::string_view inter_node) {
+    constexpr std::string_view separator = " + ";
+    if (const auto end = inter_node.find(separator); end != std::string_view::npos) {
+        return site_reduce_formats::parse(intra_node, inter_node.substr(0, end),
+                                          inter_node.substr(end + separator.size()));
+    }
+    return std::visit(
+        []<class IntraNode, class InterNode>(const hops<IntraNode, InterNode>&) -> site_reduce_formats::variant {
+            return hops<IntraNode, InterNode, InterNode>();
+        },
+        reduce_formats::parse(intra_node, inter_node));
+}
+
+/// The names of `by_level`, without the third one if it is the second.
+template <class IntraNode, class InterNode, class InterSite, class... AllGather>
+std::string text_of(const hops<IntraNode, InterNode, InterSite, AllGather...>& by_level) {
+    if constexpr (std::same_as<InterNode, InterSite>) return hops<IntraNode, InterNode, AllGather...>().name();
+    return by_level.name();
+}
 
 /// A failed callback of the caller, who knows the reason.
 struct callback_failure : std::exception {
@@ -83,10 +116,10 @@ zeropp_status status_of(Call call) noexcept {
     return zeropp_failure;
 }
 
-/// The nodes of `size` ranks.
-inline zeropp::two_level nodes_of(const int* node_of_rank, int size) {
+/// The places of `size` ranks.
+inline nodes_in_sites places_of(const int* node_of_rank, int nodes_per_site, int size) {
     if (size < 1) throw zeropp::precondition_error("zeropp_c", "at least one rank", std::to_string(size));
-    return zeropp::two_level(std::span(node_of_rank, static_cast<std::size_t>(size)));
+    return {std::span(node_of_rank, static_cast<std::size_t>(size)), nodes_per_site};
 }
 
 /// Runs call(T{}) for the element type.
@@ -109,10 +142,10 @@ using replica_of = zeropp::secondary_replica<zeropp::cast_to<T>, space>;
 template <class Hops>
 using feedback_of = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, space>;
 
-/// The hops of an all-reduce. Its all-gather phase has the inter-node format.
+/// The hops of an all-reduce. Its all-gather phase has the format of the last level.
 template <class Hops>
-auto all_reduce_hops(const Hops& two) {
-    return zeropp::hops{two.at(zeropp::level<0>), two.last(), two.last()};
+auto all_reduce_hops(const Hops& by_level) {
+    return hops{by_level.at(zeropp::level<0>), by_level.at(zeropp::level<1>), by_level.last(), by_level.last()};
 }
 template <class Hops>
 using all_reduce_feedback_of = feedback_of<decltype(all_reduce_hops(Hops{}))>;
@@ -132,6 +165,8 @@ std::vector<zeropp::list_tensor<T, space>> listed(const zeropp_tensor* tensors, 
 struct current_call {
     void* stream = nullptr;
     zeropp::agreed_text name;
+    /// Of a reduction, as its caller gives them.
+    std::string formats;
     bool compared = false;
     /// True once this rank has sent its statement to the others.
     bool stated = false;
@@ -174,9 +209,9 @@ private:
 
 /// Counts bytes, and compares the ranks' calls if the current one is marked `compared`.
 class compared_transport
-    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, zeropp::two_level>, side_channel> {
+    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, nodes_in_sites>, side_channel> {
 public:
-    using counted = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
+    using counted = zeropp::counting<zeropp::callback_transport, nodes_in_sites>;
 
     compared_transport(counted ranks, side_channel channel, std::shared_ptr<current_call> call)
         : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
@@ -186,9 +221,10 @@ public:
         return {inner().split(members), channel_, std::make_shared<current_call>()};
     }
 
-    void begin(const zeropp::collective_call& call, const std::string& problem) {
+    void begin(zeropp::collective_call call, const std::string& problem) {
         if (!call_->compared) return zeropp::begin_collective(inner(), call, problem);
         call_->stated = true;
+        if (!call_->formats.empty()) call.quantizer = zeropp::agreed_text(std::string_view(call_->formats));
         checked::begin(call_->named(call), problem);
     }
 
@@ -200,7 +236,7 @@ private:
 }  // namespace zeropp_c
 
 struct zeropp_communicator {
-    zeropp_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
+    zeropp_communicator(const zeropp_c::nodes_in_sites& nodes, const zeropp::callback_transport& ranks)
         : call(std::make_shared<zeropp_c::current_call>()), channel(ranks, call), uncounted(ranks, channel),
           world(ranks, nodes), comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
 
@@ -251,7 +287,7 @@ struct zeropp_communicator {
     zeropp_c::side_channel channel;
     zeropp::checked<zeropp::callback_transport, zeropp_c::side_channel> uncounted;
     zeropp_c::compared_transport::counted world;
-    zeropp::communicator<zeropp::two_level, zeropp_c::compared_transport> comm;
+    zeropp::communicator<zeropp_c::nodes_in_sites, zeropp_c::compared_transport> comm;
     std::shared_ptr<zeropp::workspace<zeropp_c::space>> scratch;
     zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;
@@ -263,9 +299,10 @@ namespace zeropp_c {
 template <class Call>
 void with_hops(const zeropp_communicator& communicator, std::string_view intra_node, std::string_view inter_node,
                zeropp_element element, Call call) {
-    auto formats = reduce_formats::parse(intra_node, inter_node);
+    auto formats = hops_named(intra_node, inter_node);
     with_element(element, [&]<class T>(T) {
-        if (communicator.comm.size() == 1) formats = hops<zeropp::cast_to<T>, zeropp::cast_to<T>>();
+        using own = zeropp::cast_to<T>;
+        if (communicator.comm.size() == 1) formats = hops<own, own, own>();
         std::visit([&](const auto& hops) { call(hops, T{}); }, formats);
     });
 }
@@ -278,6 +315,7 @@ zeropp_status status_of_collective(zeropp_communicator& communicator, const char
     return status_of([&] {
         const execution exec = on(stream);
         communicator.call->stream = stream;
+        communicator.call->formats.clear();
         communicator.call->stated = false;
         communicator.call->compared = communicator.calls_to_compare != 0;
         if (communicator.calls_to_compare != 0) --communicator.calls_to_compare;
@@ -336,14 +374,14 @@ struct zeropp_feedback {
                                               [&](const zeropp::view<std::byte, zeropp_c::space>& storage) {
                                                   return Feedback(ranks, full, storage);
                                               }),
-            typename Feedback::hops_type{}.name(),
+            zeropp_c::text_of(typename Feedback::hops_type{}),
             [](const zeropp_c::lasting& residuals) { residuals.as<Feedback>().reset(); }};
     }
 
     /// The residuals, for `function`. Throws precondition_error unless they are a `Feedback`.
     template <class Feedback>
     Feedback& of(const char* function) const {
-        const std::string wanted = typename Feedback::hops_type{}.name();
+        const std::string wanted = zeropp_c::text_of(typename Feedback::hops_type{});
         if (hops != wanted)
             throw zeropp::precondition_error(function, "error feedback of " + wanted, "that of " + hops);
         return memory.as<Feedback>();

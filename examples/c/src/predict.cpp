@@ -6,6 +6,8 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
+#include <concepts>
+#include <cstdint>
 #include <span>
 #include <sstream>
 #include <string>
@@ -16,7 +18,13 @@ using namespace zeropp_c;
 
 namespace {
 
-plan::settings settings_of(const zeropp_plan& asked) {
+/// Format of the residuals of Q.
+template <class Q>
+zeropp::wire_format residuals_of() {
+    return zeropp::wire_format_of(zeropp::residuals_in_int8::storage<Q>{});
+}
+
+plan::settings settings_of(const zeropp_plan& asked, int sites, double inter_site_gbit, double inter_site_us) {
     const auto format = [](const char* name) {
         return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(name));
     };
@@ -29,6 +37,7 @@ plan::settings settings_of(const zeropp_plan& asked) {
     plan::settings s{
         .tensors{tensors.begin(), tensors.end()},
         .ranks = plan::ranks_of(asked.nodes, asked.ranks_per_node),
+        .sites = sites,
         // The report has rows of hpZ and of differences in any case.
         .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
         .plain = format(asked.plain),
@@ -43,19 +52,24 @@ plan::settings settings_of(const zeropp_plan& asked) {
         [&]<class Hops>(const Hops& hops) {
             s.gradients.intra_node = zeropp::wire_format_of(hops.at(zeropp::level<0>));
             s.gradients.inter_node = zeropp::wire_format_of(hops.at(zeropp::level<1>));
+            // Without it, the planner takes the format between nodes.
+            using inter_site = typename Hops::template at_level<2>;
+            constexpr bool apart = !std::same_as<inter_site, typename Hops::template at_level<1>>;
+            if constexpr (apart) s.gradients.inter_site = zeropp::wire_format_of(inter_site());
             if (asked.differences != nullptr) s.difference_gradients = s.gradients.inter_node;
             if (asked.error_feedback == 0) return;
-            using zeropp::residuals_in_int8;
-            s.residuals = zeropp::level_formats{
-                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::template at_level<0>>{}),
-                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::template at_level<1>>{})};
+            s.residuals = zeropp::level_formats{residuals_of<typename Hops::template at_level<0>>(),
+                                                residuals_of<typename Hops::template at_level<1>>()};
+            if constexpr (apart) s.residuals->inter_site = residuals_of<inter_site>();
             s.difference_residuals = s.residuals;
         },
-        reduce_formats::parse(asked.intra_node, asked.inter_node));
+        hops_named(asked.intra_node, asked.inter_node));
     plan::set_machine(s, {.intra_node_gbit = asked.intra_node_gbit,
                           .inter_node_gbit = asked.inter_node_gbit,
                           .intra_node_us = asked.intra_node_us,
                           .inter_node_us = asked.inter_node_us,
+                          .inter_site_gbit = inter_site_gbit,
+                          .inter_site_us = inter_site_us,
                           .codec_gb = asked.codec_gb,
                           .compute_ms = asked.compute_ms,
                           .memory_gb = asked.memory_gb,
@@ -64,7 +78,8 @@ plan::settings settings_of(const zeropp_plan& asked) {
 }
 
 zeropp_step step_of(const plan::run& run, const plan::layout& layout) {
-    return {.inter_node = run.sent.total().inter_node,
+    const zeropp::volume sent = run.sent.total();
+    return {.inter_node = sent.inter_node + sent.inter_site,
             .seconds = run.time.without_overlap(),
             .overlapped_seconds = run.time.with_overlap(),
             .memory = layout.total()};
@@ -73,8 +88,21 @@ zeropp_step step_of(const plan::run& run, const plan::layout& layout) {
 }  // namespace
 
 zeropp_status zeropp_predict(const zeropp_plan* asked, zeropp_prediction* prediction) {
+    const plan::machine_numbers unused;
+    std::uint64_t inter_site[2];
+    return zeropp_predict_in_sites(asked, 0, unused.inter_site_gbit, unused.inter_site_us, prediction, inter_site);
+}
+
+zeropp_status zeropp_predict_in_sites(const zeropp_plan* asked, int nodes_per_site, double inter_site_gbit,
+                                      double inter_site_us, zeropp_prediction* prediction, uint64_t* inter_site) {
     return status_of([&] {
-        const plan::settings s = settings_of(*asked);
+        if (nodes_per_site < 0 || (nodes_per_site != 0 && asked->nodes % nodes_per_site != 0)) {
+            throw zeropp::precondition_error(
+                "zeropp_c", "nodes per site that divide the " + std::to_string(asked->nodes) + " nodes",
+                std::to_string(nodes_per_site));
+        }
+        const int sites = nodes_per_site == 0 ? 1 : asked->nodes / nodes_per_site;
+        const plan::settings s = settings_of(*asked, sites, inter_site_gbit, inter_site_us);
         const bool differences = asked->differences != nullptr;
         const plan::parts none, zeropp{.qwz = true, .hpz = asked->secondary_group > 0, .qgz = true};
         const plan::parts all = differences ? plan::parts{.differences = true} : zeropp;
@@ -94,5 +122,7 @@ zeropp_status zeropp_predict(const zeropp_plan* asked, zeropp_prediction* predic
                        .gains = plan::gains(before, after) ? 1 : 0,
                        .advice = advice.c_str(),
                        .report = report.c_str()};
+        inter_site[0] = before.sent.total().inter_site;
+        inter_site[1] = after.sent.total().inter_site;
     });
 }

@@ -11,6 +11,7 @@ zeropp_status zeropp_reduce_scatter(zeropp_communicator* communicator, const cha
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
+            communicator->call->formats = text_of(hops);
             const auto full = communicator->list<T>(exec, fulls, count);
             const auto shard = communicator->list<T>(exec, shards, count, true);
             const auto scratch = communicator->scratch_of(

@@ -31,10 +31,11 @@ constexpr std::uint64_t token_period = 1 << 23;
 
 class communicator {
 public:
-    communicator(const int* nodes, int size, int rank, double seconds) : thread_([this] { run(); }) {
+    communicator(const int* nodes, int nodes_per_site, int size, int rank, double seconds)
+        : thread_([this] { run(); }) {
         const zeropp_callbacks callbacks = mpi_groups_of(&groups_, MPI_COMM_WORLD, seconds);
         try {
-            require(zeropp_communicator_create(nodes, size, rank, callbacks, &comm));
+            require(zeropp_communicator_create_in_sites(nodes, nodes_per_site, size, rank, callbacks, &comm));
         } catch (...) {
             stop();
             throw;
@@ -72,9 +73,9 @@ public:
     }
 
     /// Waits for the call that is under way.
-    void traffic(std::uint64_t* intra_node, std::uint64_t* inter_node, std::uint64_t* calls) {
+    void traffic(std::uint64_t* bytes, std::uint64_t* calls) {
         const std::lock_guard lock(calling_);
-        zeropp_traffic(comm, intra_node, inter_node, calls);
+        zeropp_traffic_in_sites(comm, bytes, calls);
     }
 
     /// Throws unless `status` is success. After a failed callback all later calls fail.
@@ -339,18 +340,18 @@ int zeropp_jax_start(int* rank, int* size) {
 void zeropp_jax_broadcast(char* text, int bytes) { MPI_Bcast(text, bytes, MPI_BYTE, 0, MPI_COMM_WORLD); }
 
 /// The number of a new communicator, or -1. Collective.
-int zeropp_jax_communicator(const int* nodes, int size, int rank, double seconds) {
+int zeropp_jax_communicator(const int* nodes, int nodes_per_site, int size, int rank, double seconds) {
     return number_of([&] {
-        auto made = std::make_unique<communicator>(nodes, size, rank, seconds);
+        auto made = std::make_unique<communicator>(nodes, nodes_per_site, size, rank, seconds);
         const std::lock_guard lock(tables);
         communicators.push_back(std::move(made));
         return static_cast<int>(communicators.size()) - 1;
     });
 }
 
-/// Bytes that this rank has sent within its node and to others, and its number of calls.
-void zeropp_jax_traffic(int number, std::uint64_t* intra_node, std::uint64_t* inter_node, std::uint64_t* calls) {
-    communicator_of(number).traffic(intra_node, inter_node, calls);
+/// Bytes that this rank has sent within its node, to other nodes of its site and to other sites, and its calls.
+void zeropp_jax_traffic(int number, std::uint64_t* bytes, std::uint64_t* calls) {
+    communicator_of(number).traffic(bytes, calls);
 }
 
 float zeropp_jax_token(int number) { return communicator_of(number).token(); }

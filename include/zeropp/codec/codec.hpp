@@ -60,10 +60,6 @@ template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size_t i) {
     return list.tensors[i];
 }
-template <class Tensor, class Base>
-constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, std::size_t i) {
-    return difference{tensor_at(d.tensor, i), tensor_at(d.base, i)};
-}
 }  // namespace detail
 
 /// Source of values: for each slot, the sum of its messages over `contributors`, divided by `divisor`. Message
@@ -79,6 +75,12 @@ struct message_sum {
 };
 template <class Q, class... More>
 message_sum(Q, More...) -> message_sum<Q>;
+
+/// A message_sum of one message, to replace elements: `read` compiles no loop of sums for it.
+template <quantizer Q>
+struct one_message : message_sum<Q> {
+    one_message(const Q& q, const std::byte* from) : message_sum<Q>{q, from} {}
+};
 
 /// Treatment of an element's old value by `read`.
 struct epilogue {

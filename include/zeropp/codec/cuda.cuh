@@ -22,8 +22,8 @@ namespace zeropp {
 
 /// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
 /// memory. Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a
-/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
-/// own.
+/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, slots whose ranks are equally
+/// far apart are a launch of their own: of three levels, those of a node's rank in all sites.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
@@ -32,7 +32,7 @@ struct codec<cuda_stream> {
     static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                       std::byte* messages, const Residuals& residuals = {}) {
         require_aligned(messages);
-        static_assert(detail::storage_fits<Q, Residuals>::value,
+        static_assert(detail::kernel_residuals<Residuals>::template fit_blocks_of<Q>,
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
         detail::without_shared_rotation(q, source, [&](const auto& to, const auto& from) {
             write_values(stream, to, from, where, messages, residuals);
@@ -150,12 +150,16 @@ private:
         }
     }
 
-    /// Calls f(slices, their first slot): once for all slots, or once per slot if the order is a table in host memory,
-    /// which kernels cannot read.
+    /// Calls f(slices, their first slot): once for all slots or, if the order is a table in host memory, which kernels
+    /// cannot read, for each run of slots whose ranks are equally far apart.
     template <class Slices, class F>
     static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);
-        for (int s = 0; s != where.slots; ++s) f(where.only_slot(s), s);
+        for (int s = 0, n = 1; s != where.slots; s += n) {
+            const int apart = s + 1 != where.slots ? where.rank(s + 1) - where.rank(s) : 0;
+            for (n = 1; s + n != where.slots && where.rank(s + n) == where.rank(s) + n * apart;) ++n;
+            f(where.even_slots(s, n, apart), s);
+        }
     }
 };
 

@@ -49,8 +49,14 @@ struct codec<E> {
     template <quantizer Q, class Tensor, class Slices>
     static void read(const E& exec, const message_sum<Q>& source, const Slices& where, Tensor tensor,
                      epilogue last = {}) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] {
+            detail::read_slots<false>(source, where, tensor, last, threads);
+        });
+    }
+    template <quantizer Q, class Tensor, class Slices>
+    static void read(const E& exec, const one_message<Q>& source, const Slices& where, Tensor tensor) {
         exec.enqueue(
-            [=, threads = detail::threads_of(exec)] { detail::read_slots(source, where, tensor, last, threads); });
+            [=, threads = detail::threads_of(exec)] { detail::read_slots<true>(source, where, tensor, {}, threads); });
     }
 
     template <class F>

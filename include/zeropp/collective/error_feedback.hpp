@@ -8,11 +8,13 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +23,19 @@
 #include <utility>
 
 namespace zeropp {
+
+namespace detail {
+/// Formats of the residuals of `Hops`, as Storage keeps them.
+template <class Hops, class Storage>
+struct stored_residuals;
+template <quantizer... Q, class Storage>
+struct stored_residuals<hops<Q...>, Storage> {
+    template <quantizer Stored>
+    static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 || Stored::block_size <= hops<Q...>::largest_block;
+    static constexpr bool lie_in_chunks = (lies_in_chunks<typename Storage::template storage<Q>> && ...);
+    static constexpr std::array formats{format_of<typename Storage::template storage<Q>>...};
+};
+}  // namespace detail
 
 /// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The hop of level 0
 /// has residuals of the whole gradient, a later one of the sums that this rank sends on it. The all-gather phase has
@@ -33,13 +48,16 @@ namespace zeropp {
 /// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
 ///            if nodes have one rank, without the second if there is one node. With three levels, 1/m more for sites of
 ///            m ranks. An all-gather phase takes 1/P more for P ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If
-///            nodes differ in size, all ranks take as much as the one that serves the most columns (column_rounds)
+///            nodes differ in size, all ranks take as much as the one that serves the most slots (served_slots)
 /// Requires   the same quantizers and sequence of calls on all ranks
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014)
 template <class Hops, class Storage, class Space>
 class error_feedback {
+    static_assert(detail::stored_residuals<Hops, Storage>::lie_in_chunks,
+                  "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
+
 public:
     /// The quantizers that residuals are for.
     using hops_type = Hops;
@@ -48,21 +66,6 @@ public:
     template <int Level>
     using storage_at = typename Storage::template storage<typename Hops::template at_level<Level>>;
 
-private:
-    template <quantizer Stored>
-    static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 || Stored::block_size <= Hops::largest_block;
-    template <class F>
-    static constexpr auto with_levels(F f) {
-        return [&]<int... Level>(std::integer_sequence<int, Level...>) {
-            return f(level<Level>...);
-        }(std::make_integer_sequence<int, Hops::count>());
-    }
-    static_assert(with_levels([]<class... Level>(Level...) {
-                      return (lies_in_chunks<storage_at<Level::value>> && ...);
-                  }),
-                  "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
-
-public:
     /// For `gradient`, an element count or a tensor_list of whole gradients, over `ranks`. Throws precondition_error
     /// unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Array>
@@ -103,11 +106,11 @@ public:
                (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
-    /// For collectives: the codec's `feedback` of the next use, for a level in a round of column_rounds, and for the
+    /// For collectives: the codec's `feedback` of the next use, for a level from a slot_range's `place` on, and for the
     /// all-gather phase; `advance` once all work of that use is enqueued.
     template <int Level>
-    feedback<storage_at<Level>> at(level_t<Level>, int round) const {
-        return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(round) * sizes_.round[Level]);
+    feedback<storage_at<Level>> at(level_t<Level>, int place) const {
+        return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(place) * sizes_.message[Level]);
     }
     feedback<storage_at<Hops::count - 1>> all_gather() const {
         return held<storage_at<Hops::count - 1>>(sizes_.offset(Hops::count - 1));
@@ -126,9 +129,9 @@ private:
         short_text list;
         int ranks;
         int groups;
-        std::uint64_t places;                              // topology_digest
-        detail::by_level<std::size_t, Hops::count> hop{};  // of a level in all rounds; the last of an all-gather phase
-        detail::by_level<std::size_t, Hops::count> round{};  // of a level in one round
+        std::uint64_t places;                                  // topology_digest
+        detail::by_level<std::size_t, Hops::count> hop{};      // of a level; the last of an all-gather phase
+        detail::by_level<std::size_t, Hops::count> message{};  // of one of its messages
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
@@ -137,9 +140,15 @@ private:
             constexpr int levels = Topology::levels;
             static_assert(detail::reduce_scatters<Hops, levels> || detail::all_reduces<Hops, levels>,
                           "error_feedback: expected a quantizer for each level");
-            with_levels([&]<class... Level>(Level...) {
-                (measure(topology, Level::value, detail::wire_bytes_of<storage_at<Level::value>>(gradient)), ...);
-            });
+            for (std::size_t l = 0; l != message.size(); ++l) {
+                message[l] = detail::stored_residuals<Hops, Storage>::formats[l].bytes_of(gradient);
+                const int level = static_cast<int>(l);
+                if (level < levels) {
+                    hop[l] = reduction_slots(topology, level) * message[l];
+                } else if (level == Hops::count - 1 && detail::all_reduces<Hops, levels>) {
+                    hop[l] = message[l];
+                }
+            }
         }
 
         std::size_t offset(int level) const {
@@ -153,19 +162,6 @@ private:
                    std::to_string(ranks) + " ranks in " + std::to_string(groups) + " groups";
         }
         friend bool operator==(const sizes&, const sizes&) = default;
-
-    private:
-        /// Notes the bytes of residuals of `level`, of which one message has `bytes`.
-        template <topology Topology>
-        void measure(const Topology& topology, int level, std::size_t bytes) {
-            const auto l = static_cast<std::size_t>(level);
-            if (level < Topology::levels) {
-                hop[l] = detail::reduction_slots(topology, level) * bytes;
-                round[l] = hop[l] / static_cast<std::size_t>(level == 1 ? most_rounds(topology) : 1);
-            } else if (level == Hops::count - 1 && detail::all_reduces<Hops, Topology::levels>) {
-                hop[l] = bytes;
-            }
-        }
     };
 
     template <topology Topology>
@@ -221,6 +217,10 @@ struct no_error_feedback {
     static none all_gather() { return {}; }
     static void advance() {}
 };
+
+/// True for the residuals of a reduction with error feedback.
+template <class Memory>
+inline constexpr bool feeds_back = !std::same_as<Memory, no_error_feedback>;
 
 template <quantizer... Quantizers>
 const hops<Quantizers...>& quantizers_of(const hops<Quantizers...>& by_level) {

@@ -13,6 +13,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/schedule.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -32,9 +33,8 @@ void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilog
     join(exec);
     // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
     std::array finished{exec.inter_node.record(), exec.inter_node.record()};
-    for (std::size_t c = 0; c != call.plan.cut.size(); ++c) {
-        const auto chunk = call.plan.cut[c];
-        if (chunk.sections() == 0) continue;
+    for (std::size_t c = 0; c != call.plan.sizes.cut.size(); ++c) {
+        const auto chunk = call.plan.sizes.cut[c];
         exec.intra_node.wait(finished[c % 2]);
         call.reduce(c, [&](const auto& on, const auto& q, const std::byte* messages, int contributors) {
             Call::codec::read(on, message_sum{q, messages, contributors, divisor}, chunk.in_own(call.comm.rank()),
@@ -53,13 +53,8 @@ template <topology Topology, reduction_hops Hops>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
-    using quantizers = detail::hops_of<Hops>;
-    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        const std::size_t message = detail::wire_bytes_of<detail::last_level_of<quantizers, Topology>>(whole);
-        return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
-            return detail::reduction_plan<quantizers, Division, Topology::levels>(ranks, whole, chunks)
-                .workspace_bytes();
-        });
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::reduce_workspace(ranks, whole, detail::formats_of<detail::hops_of<Hops>>, options.chunks);
     });
 }
 
@@ -107,20 +102,15 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     const auto out = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const std::size_t message = detail::wire_bytes_of<typename quantizers::template at_level<levels - 1>>(whole);
+    const auto& formats = detail::formats_of<quantizers>;
+    const std::size_t message = formats[levels - 1].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
-    const detail::reduction_plan<quantizers, std::remove_const_t<decltype(whole)>, levels> plan(ranks, whole, chunks);
+    const detail::reduction_plan plan(ranks, detail::schedule(whole, chunks, formats));
     const quantizers& q = detail::quantizers_of(by_hop);
     auto&& memory = detail::residuals_of(by_hop);
-    const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
-    const epilogue last{.accumulate = options.accumulate};
-
     detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, ranks);
-    call.quantize_with(q);
-    call.agree(whole.text());
-    call.agree(options.text(chunks));
-    call.agree(memory.text());
+    detail::agree_on_reduction(call, q, whole, options.text(chunks), memory);
     call.require_chunks(options.chunks);
     call.require([&] { return in.whole_problem(ranks); });
     call.require([&] { return out.shard_problem(whole, comm.rank()); });
@@ -131,7 +121,9 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     call.require([&] { return memory.problem(whole, ranks); });
     call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
         if (whole.elements() != 0) {
-            detail::reduce_and_decode(detail::reduction_call{on, comm, q, plan, in, work, memory}, out, divisor, last);
+            detail::reduce_and_decode(detail::reduction_call{on, comm, q, plan, in, work, memory}, out,
+                                      detail::divisor_of(options.operation, ranks.size()),
+                                      {.accumulate = options.accumulate});
         }
         // Calls of no elements count too: error feedback numbers its uses.
         memory.advance();

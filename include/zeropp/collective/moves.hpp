@@ -4,24 +4,26 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/core/config.hpp>
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/layout/schedule.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
-#include <utility>
 
 namespace zeropp::detail {
 
@@ -63,7 +65,7 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
         T* const first = only_tensor(tensors);
         const std::size_t shard = chunk.last_count();
         const bool equal_shards = static_cast<std::size_t>(ranks.size()) * shard == tensors.elements();
-        const bool aligned = address_of(first) % 16 == 0 && wire_bytes_of<Q>(chunk) == shard * sizeof(T);
+        const bool aligned = address_of(first) % 16 == 0 && format_of<Q>.bytes_of(chunk) == shard * sizeof(T);
         if (slots_are_ranks(ranks) && equal_shards && aligned) messages = reinterpret_cast<byte*>(first);
     }
     return messages;
@@ -87,15 +89,27 @@ void gather_within(const Execution& exec, Communicator& comm, std::byte* message
     for (int l = std::max(Communicator::levels - 2, 0); l >= 0; --l) comm.gather(l, exec, messages, bytes);
 }
 
-/// The quantizer of the last level.
-template <class Hops, topology Topology>
-using last_level_of = typename Hops::template at_level<Topology::levels - 1>;
+/// Formats of a `hops`.
+template <class Hops>
+inline constexpr std::array<message_format, 0> formats_of{};
+template <quantizer... Q>
+inline constexpr std::array formats_of<hops<Q...>>{format_of<Q>...};
 
 /// True if `Execution` has a codec for all quantizers, and elements T.
 template <class Execution, class Hops, class T>
 inline constexpr bool has_codecs = false;
 template <class Execution, quantizer... Q, class T>
 inline constexpr bool has_codecs<Execution, hops<Q...>, T> = (codec_execution<Execution, Q, T> && ...);
+
+/// Adds what ranks agree on in a reduction: quantizers, tensors, `options` in words, and residuals.
+template <class Hops, class Division, class Memory>
+void agree_on_reduction(prologue& call, const Hops& by_level, const Division& whole, const agreed_text& options,
+                        const Memory& memory) {
+    call.quantize_with(by_level);
+    call.agree(whole.text());
+    call.agree(options);
+    call.agree(memory.text());
+}
 
 /// Calls f(level<L>) for the first level L with a hop.
 template <topology Topology, class F, int Level = 0>
@@ -106,38 +120,75 @@ auto with_first_hop(const Topology& ranks, F f, level_t<Level> = {}) {
     return f(level<Level>);
 }
 
-/// Chunks of every shard, in whole blocks of all quantizers, and buffers of one reduction over `Levels` levels.
-template <class Hops, class Division, int Levels>
+/// Chunks and messages of a reduction over `Levels` levels, in a format for each, and its buffers.
+template <class Division, std::size_t Count, int Levels>
 struct reduction_plan {
-    typename Division::chunks cut;
-    reduce_buffers<Levels> largest;
+    schedule<Division, Count> sizes;
+    reduce_buffers<Levels> buffers;
 
     template <topology Topology>
-    reduction_plan(const Topology& ranks, const Division& whole, int chunks)
-        : cut(whole, chunks, static_cast<std::size_t>(Hops::largest_block)),
-          largest(ranks, [&]<int... Level>(std::integer_sequence<int, Level...>) {
-              return by_level<std::size_t, Levels>{
-                  largest_message<typename Hops::template at_level<Level>>(whole, cut)...};
-          }(std::make_integer_sequence<int, Levels>())) {}
+    reduction_plan(const Topology& ranks, const schedule<Division, Count>& of) : sizes(of), buffers(ranks, of) {}
 
-    std::size_t workspace_bytes() const { return largest.workspace(cut.size()); }
+    std::size_t workspace_bytes() const { return buffers.workspace(sizes.cut.size()); }
 
     /// Buffers to send and to receive the messages of chunk c along `level`.
     std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
-        return workspace + c % 2 * largest.offset(Levels) + largest.offset(level);
+        return workspace + c % 2 * buffers.offset(Levels) + buffers.offset(level);
     }
     std::byte* to_receive(std::byte* workspace, std::size_t c, int level) const {
-        return to_send(workspace, c, level) + largest.sent[static_cast<std::size_t>(level)];
+        return to_send(workspace, c, level) + buffers.sent[static_cast<std::size_t>(level)];
+    }
+};
+template <topology Topology, class Division, std::size_t Count>
+reduction_plan(const Topology&, const schedule<Division, Count>&) -> reduction_plan<Division, Count, Topology::levels>;
+
+/// The hops of one chunk of a reduction. `Call` is a reduction_call.
+template <class Call, class Slices, class Last>
+struct reduced_chunk {
+    static constexpr int levels = Call::levels;
+
+    const Call& call;
+    std::size_t c;
+    Slices chunk;
+    Last last;
+
+    /// Exchanges the messages `sent` for `slots` along a level, and goes on with their sums.
+    template <int Level>
+    void exchange(level_t<Level> along, const slot_range& slots, const std::byte* sent) const {
+        const auto& on = execution_of<levels>(call.exec, Level);
+        if constexpr (levels > 1 && Level == levels - 1) on.wait(call.exec.intra_node.record());
+        call.comm.exchange(
+            Level, on, slots, {sent, call.plan.to_receive(call.work, c, Level), bytes(Level)},
+            [&](const slot_range& summed, int contributors) { go_on(along, level<Level + 1>, summed, contributors); });
+    }
+
+    /// Sums messages that came along `From`, for the hop along `To` or, if there is none, a later one, or for `last`.
+    template <int From, int To>
+    void go_on(level_t<From> from, level_t<To> to, const slot_range& slots, int contributors) const {
+        const auto& ranks = call.comm.topology();
+        const auto& q = call.by_level.at(from);
+        const std::byte* const received = call.plan.to_receive(call.work, c, From);
+        if constexpr (To == levels) {
+            last(execution_of<levels>(call.exec, From), q, received, contributors);
+        } else if (!has_hop(ranks, To)) {
+            go_on(from, level<To + 1>, slots, contributors);
+        } else {
+            std::byte* const sums =
+                call.plan.to_send(call.work, c, To) + static_cast<std::size_t>(slots.place) * bytes(To);
+            Call::codec::write(call.exec.intra_node, call.by_level.at(to), message_sum{q, received, contributors},
+                               chunk.in_slots(ranks.order(), slots.first, slots.count), sums,
+                               call.memory.at(to, slots.place));
+            exchange(to, slots, sums);
+        }
     }
 
 private:
-    template <quantizer Q>
-    static std::size_t largest_message(const Division& whole, const typename Division::chunks& cut) {
-        std::size_t bytes = 0;
-        for (std::size_t c = 0; c != cut.size(); ++c) bytes = std::max(bytes, wire_bytes_of<Q>(cut[c]));
-        return whole.elements() != 0 ? bytes : 0;
+    std::size_t bytes(int level) const {
+        return call.plan.sizes.formats[static_cast<std::size_t>(level)].bytes_of(chunk);
     }
 };
+template <class Call, class Slices, class Last>
+reduced_chunk(const Call&, std::size_t, Slices, Last) -> reduced_chunk<Call, Slices, Last>;
 
 /// The parts of a reduction that its chunks share.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>
@@ -157,7 +208,7 @@ struct reduction_call {
     /// Enqueues the hops of chunk c, all but the last sum: last(exec, quantizer, messages, contributors) enqueues that.
     template <class Last>
     void reduce(std::size_t c, Last last) const {
-        const auto chunk = plan.cut[c];
+        const auto chunk = plan.sizes.cut[c];
         with_first_hop(comm.topology(), [&]<int Level>(level_t<Level> first) {
             using Q = typename Hops::template at_level<Level>;
             const auto& residuals = memory.at(first, 0);
@@ -172,43 +223,8 @@ struct reduction_call {
                              chunk.in_slots(comm.topology().order(), 0, slots), to, residuals);
                 sent = to;
             }
-            exchange(first, c, chunk, {0, slots}, sent, last);
+            reduced_chunk{*this, c, chunk, last}.exchange(first, {0, slots}, sent);
         });
-    }
-
-private:
-    template <int Level, class Slices, class Last>
-    void exchange(level_t<Level> along, std::size_t c, const Slices& chunk, const slot_range& slots,
-                  const std::byte* sent, const Last& last) const {
-        const Execution& on = execution_of<levels>(exec, Level);
-        if constexpr (levels > 1 && Level == levels - 1) on.wait(exec.intra_node.record());
-        std::byte* const received = plan.to_receive(work, c, Level);
-        comm.exchange(Level, on, slots, sent, received, wire_bytes_of<typename Hops::template at_level<Level>>(chunk),
-                      [&](const slot_range& summed, int contributors) {
-                          go_on(along, level<Level + 1>, c, chunk, summed, contributors, last);
-                      });
-    }
-
-    /// Sums messages that came along `From`, for the hop along `To` or, if there is none, a later one, or for `last`.
-    template <int From, int To, class Slices, class Last>
-    void go_on(level_t<From> from, level_t<To> to, std::size_t c, const Slices& chunk, const slot_range& slots,
-               int contributors, const Last& last) const {
-        const auto& q = by_level.at(from);
-        const std::byte* const received = plan.to_receive(work, c, From);
-        if constexpr (To == levels) {
-            last(execution_of<levels>(exec, From), q, received, contributors);
-        } else if (!has_hop(comm.topology(), To)) {
-            go_on(from, level<To + 1>, c, chunk, slots, contributors, last);
-        } else {
-            const auto& next = by_level.at(to);
-            const std::size_t bytes = wire_bytes_of<typename Hops::template at_level<To>>(chunk);
-            std::byte* const sums =
-                plan.to_send(work, c, To) + static_cast<std::size_t>(slots.round * slots.count) * bytes;
-            codec::write(exec.intra_node, next, message_sum{q, received, contributors},
-                         chunk.in_slots(comm.topology().order(), slots.first, slots.count), sums,
-                         memory.at(to, slots.round));
-            exchange(to, c, chunk, slots, sums, last);
-        }
     }
 };
 

@@ -73,11 +73,9 @@ constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ra
                                                                       : all_reduce_algorithm::two_shot;
 }
 
-/// bytes(chunks), or its largest value if their number is automatic.
-template <topology Topology, class Bytes>
-std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
-    return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
-                    bytes(chunks_for(wanted, ranks, message_bytes, true)));
+/// Divisor of the sum over `ranks` ranks.
+constexpr float divisor_of(reduction operation, int ranks) {
+    return operation == reduction::mean ? static_cast<float>(ranks) : 1.0f;
 }
 
 }  // namespace detail

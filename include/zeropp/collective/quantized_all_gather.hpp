@@ -10,76 +10,58 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/layout/schedule.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
-#include <concepts>
+#include <array>
 #include <cstddef>
-#include <string>
-#include <type_traits>
 
 namespace zeropp {
 
 namespace detail {
 
-/// Chunks of an all-gather with Q.
-template <quantizer Q, class Division>
-typename Division::chunks gather_chunks(const Division& whole, int chunks) {
-    return {whole, chunks, static_cast<std::size_t>(Q::block_size)};
-}
+/// The parts of an all-gather that its chunks share.
+template <execution Execution, class Communicator, quantizer Q, class Sizes, class Shard, class Full>
+struct all_gather_call {
+    const pipeline<Execution>& exec;
+    Communicator& comm;
+    const Q& q;
+    const Sizes& sizes;
+    const Shard& in;
+    const Full& out;
 
-/// Bytes of the messages of all slots and chunks.
-template <quantizer Q, topology Topology, class Division>
-std::size_t gather_bytes(const Division& whole, const Topology& ranks, int chunks) {
-    const auto cut = gather_chunks<Q>(whole, chunks);
-    std::size_t bytes = 0;
-    for (std::size_t c = 0; c != cut.size(); ++c) bytes += wire_bytes_of<Q>(cut[c]);
-    return static_cast<std::size_t>(slot_count(ranks)) * bytes;
-}
-
-/// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
-template <execution Execution, class Communicator, quantizer Q, class Division, class Shard, class Full>
-void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
-                       int chunks, const Shard& in, const Full& out, std::byte* work) {
-    using codec = zeropp::codec<Execution>;
-    const auto& ranks = comm.topology();
-    const auto cut = gather_chunks<Q>(whole, chunks);
-    // In full itself, unless that could overwrite the shard before it is read.
-    std::byte* const in_place =
-        in.overlaps_elsewhere(out, whole, comm.rank()) ? nullptr : messages_in_place<Q>(out, cut[0], ranks);
-    std::byte* const first = in_place != nullptr ? in_place : work;
-    // The whole shard, before any of it may be overwritten: it may lie anywhere in full.
-    std::byte* messages = first;
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        const auto chunk = cut[c];
-        if (chunk.sections() == 0) continue;
-        const std::size_t bytes = wire_bytes_of<Q>(chunk);
-        std::byte* const own = comm.own(messages, bytes);
-        if (in_place == nullptr || address_of(only_tensor(in)) != address_of(own)) {
-            codec::write(exec.intra_node, in_phase(q, noise_phase::gather), in.tensor(), chunk.in_own(comm.rank()),
-                         own);
-        }
-        messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;
-    }
-    exec.inter_node.wait(exec.intra_node.record());
-    messages = first;
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        const auto chunk = cut[c];
-        if (chunk.sections() == 0) continue;
-        const std::size_t bytes = wire_bytes_of<Q>(chunk);
-        gather_across(exec.inter_node, comm, messages, bytes);
-        exec.intra_node.wait(exec.inter_node.record());
-        gather_within(exec.intra_node, comm, messages, bytes);
-        if (in_place == nullptr) {
-            codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
+    /// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
+    void enqueue(std::byte* work) const {
+        using codec = zeropp::codec<Execution>;
+        const auto& ranks = comm.topology();
+        const int slots = slot_count(ranks);
+        const auto of_slots = static_cast<std::size_t>(slots);
+        // In full itself, unless that could overwrite the shard before it is read.
+        std::byte* const in_place = in.overlaps_elsewhere(out, sizes.whole, comm.rank())
+                                        ? nullptr
+                                        : messages_in_place<Q>(out, sizes.cut[0], ranks);
+        std::byte* const first = in_place != nullptr ? in_place : work;
+        // The whole shard, before any of it may be overwritten: it may lie anywhere in full.
+        sizes.for_each(first, of_slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            std::byte* const own = comm.own(messages, bytes);
+            if (in_place != nullptr && address_of(only_tensor(in)) == address_of(own)) return;
+            codec::write(exec.intra_node, in_phase(q, noise_phase::gather), in.tensor(),
+                         sizes.cut[c].in_own(comm.rank()), own);
+        });
+        exec.inter_node.wait(exec.intra_node.record());
+        sizes.for_each(first, of_slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            gather_across(exec.inter_node, comm, messages, bytes);
+            exec.intra_node.wait(exec.inter_node.record());
+            gather_within(exec.intra_node, comm, messages, bytes);
+            if (in_place != nullptr) return;
+            codec::read(exec.intra_node, one_message{q, messages}, sizes.cut[c].in_slots(ranks.order(), 0, slots),
                         out.tensor());
-        }
-        messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;
+        });
     }
-}
+};
 
 }  // namespace detail
 
@@ -89,9 +71,7 @@ template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_for_chunks(
-            options.chunks, ranks, detail::wire_bytes_of<Quantizer>(whole),
-            [&](int chunks) { return detail::gather_bytes<Quantizer>(whole, ranks, chunks); });
+        return detail::gather_workspace(ranks, whole, format_of<Quantizer>, options.chunks);
     });
 }
 
@@ -128,8 +108,9 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const auto out = detail::operand_of<space>(full);
     const auto& ranks = comm.topology();
     const auto whole = out.over_ranks(ranks);
-    const std::size_t message = detail::wire_bytes_of<Quantizer>(whole);
+    const std::size_t message = format_of<Quantizer>.bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
+    const detail::schedule sizes(whole, chunks, std::array{format_of<Quantizer>});
 
     detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name, ranks);
     call.quantize_with(q);
@@ -138,8 +119,8 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     call.require_chunks(options.chunks);
     call.require([&] { return out.whole_problem(ranks); });
     call.require([&] { return in.shard_problem(whole, comm.rank()); });
-    call.run(on, comm.world(), scratch, detail::gather_bytes<Quantizer>(whole, ranks, chunks), [&](std::byte* work) {
-        if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
+    call.run(on, comm.world(), scratch, detail::gather_bytes(ranks, sizes), [&](std::byte* work) {
+        if (whole.elements() != 0) detail::all_gather_call{on, comm, q, sizes, in, out}.enqueue(work);
     });
 }
 

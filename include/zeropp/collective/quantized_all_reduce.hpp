@@ -11,13 +11,13 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/layout/schedule.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <string>
@@ -28,47 +28,36 @@ namespace zeropp {
 
 namespace detail {
 
-/// Bytes of one shard's message on the first hop.
-template <class Hops, topology Topology, class Division>
-std::size_t first_hop_bytes(const Topology& ranks, const Division& whole) {
-    return with_first_hop(ranks, [&]<int Level>(level_t<Level>) {
-        return wire_bytes_of<typename Hops::template at_level<Level>>(whole);
-    });
-}
-
-/// Route, chunks and buffers of an all-reduce over `Levels` levels.
-template <class Hops, class Division, int Levels>
+/// Route, chunks and buffers of an all-reduce over `Levels` levels, in a format for each and one, the last, of the
+/// all-gather phase.
+template <class Division, std::size_t Count, int Levels>
 struct all_reduce_plan {
-    using all_gather_type = typename Hops::template at_level<Hops::count - 1>;
+    static constexpr int all_gather = static_cast<int>(Count) - 1;
 
-    reduction_plan<Hops, Division, Levels> reduce;
+    reduction_plan<Division, Count, Levels> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t slots;
-    std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
+    std::size_t gathered_bytes;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
 
     /// If the call `feeds_back`, `by_size` is `two_shot`.
     template <topology Topology>
-    all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks,
+    all_reduce_plan(const Topology& ranks, const schedule<Division, Count>& sizes, all_reduce_algorithm wanted,
                     bool feeds_back = false)
-        : reduce(topology, whole, chunks),
-          algorithm(feeds_back && wanted == all_reduce_algorithm::by_size
+        : reduce(ranks, sizes) {
+        const std::size_t first_hop = sizes.formats[first_hop_of(ranks)].bytes_of(sizes.whole);
+        const std::size_t last_hop = sizes.formats[all_gather].bytes_of(sizes.whole);
+        algorithm = feeds_back && wanted == all_reduce_algorithm::by_size
                         ? all_reduce_algorithm::two_shot
-                        : algorithm_for(wanted, topology.size(), first_hop_bytes<Hops>(topology, whole),
-                                        wire_bytes_of<all_gather_type>(whole))),
-          slots(static_cast<std::size_t>(slot_count(topology))) {
-        if (whole.elements() == 0) return;
-        if (algorithm == all_reduce_algorithm::one_shot) {
-            gathered_bytes = slots * static_cast<std::size_t>(topology.size()) * first_hop_bytes<Hops>(topology, whole);
-            return;
-        }
-        for (std::size_t c = 0; c != reduce.cut.size(); ++c) {
-            gathered_bytes = std::max(gathered_bytes, slots * wire_bytes_of<all_gather_type>(reduce.cut[c]));
-        }
+                        : algorithm_for(wanted, ranks.size(), first_hop, last_hop);
+        gathered_bytes = static_cast<std::size_t>(slot_count(ranks)) *
+                         (gathers() ? static_cast<std::size_t>(ranks.size()) * first_hop : sizes.largest(all_gather));
     }
 
+    /// True if the algorithm is one-shot.
+    bool gathers() const { return algorithm == all_reduce_algorithm::one_shot; }
+
     std::size_t workspace_bytes() const {
-        if (algorithm == all_reduce_algorithm::one_shot) return gathered_bytes;
-        return reduce.workspace_bytes() + std::min<std::size_t>(reduce.cut.size(), 2) * gathered_bytes;
+        if (gathers()) return gathered_bytes;
+        return reduce.workspace_bytes() + std::min<std::size_t>(reduce.sizes.cut.size(), 2) * gathered_bytes;
     }
 
     /// Messages of the all-gather phase of chunk c.
@@ -76,6 +65,10 @@ struct all_reduce_plan {
         return workspace + reduce.workspace_bytes() + c % 2 * gathered_bytes;
     }
 };
+
+template <topology Topology, class Division, std::size_t Count, class... More>
+all_reduce_plan(const Topology&, const schedule<Division, Count>&, More...)
+    -> all_reduce_plan<Division, Count, Topology::levels>;
 
 /// Moves the messages of slots with a rank to the front, in slot order. `messages` has one of each slot.
 template <execution Execution, topology Topology>
@@ -90,73 +83,85 @@ void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* m
     }
 }
 
-/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out`, the division of `result`, has the sizes
-/// of `whole`.
-template <execution Execution, class Communicator, quantizer Q, class Division, class Full, class Result>
-void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
-                    const Full& full, const Result& result, float divisor, std::byte* messages) {
-    using codec = zeropp::codec<Execution>;
+/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out` has the sizes of `call.full`.
+template <class Call, class Result>
+void gather_and_sum(const Call& call, const Result& out, float divisor) {
+    using codec = typename Call::codec;
+    const auto& exec = call.exec;
+    auto& comm = call.comm;
     const auto& ranks = comm.topology();
-    const typename Division::chunks all(whole, 1, Q::block_size);
-    const auto slices = all[0].in_slots({}, 0, ranks.size());
-    const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * wire_bytes_of<Q>(slices);
-    codec::write(exec.intra_node, q, full.tensor(), slices, comm.own(messages, bytes));
-    exec.inter_node.wait(exec.intra_node.record());
-    gather_across(exec.inter_node, comm, messages, bytes);
-    exec.intra_node.wait(exec.inter_node.record());
-    gather_within(exec.intra_node, comm, messages, bytes);
-    drop_empty_slots(exec.intra_node, ranks, messages, bytes);
-    codec::read(exec.intra_node, message_sum{q, messages, ranks.size(), divisor},
-                all.of(result.over_ranks(ranks))[0].in_slots({}, 0, ranks.size()), result.tensor());
+    with_first_hop(ranks, [&]<int Level>(level_t<Level> first) {
+        const auto& q = call.by_level.at(first);
+        const schedule sizes(call.plan.sizes.whole, 1, std::array{call.plan.sizes.formats[Level]});
+        const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * sizes.bytes(0, 0);
+        codec::write(exec.intra_node, q, call.full.tensor(), sizes.cut[0].in_slots({}, 0, ranks.size()),
+                     comm.own(call.work, bytes));
+        exec.inter_node.wait(exec.intra_node.record());
+        gather_across(exec.inter_node, comm, call.work, bytes);
+        exec.intra_node.wait(exec.inter_node.record());
+        gather_within(exec.intra_node, comm, call.work, bytes);
+        drop_empty_slots(exec.intra_node, ranks, call.work, bytes);
+        codec::read(exec.intra_node, message_sum{q, call.work, ranks.size(), divisor},
+                    sizes.cut.of(out.over_ranks(ranks))[0].in_slots({}, 0, ranks.size()), out.tensor());
+    });
 }
 
-/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `call` is of an all_reduce_plan.
+/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `plan` is an all_reduce_plan.
 template <class Call, class Plan, class Result>
 void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, float divisor) {
     using execution_type = typename Call::execution_type;
-    using all_gather_type = typename Plan::all_gather_type;
     using codec = typename Call::codec;
     const auto& exec = call.exec;
     auto& comm = call.comm;
     const auto& q = call.by_level.last();
     const auto& ranks = comm.topology();
-    const auto& cut = call.plan.cut;
-    const auto& cut_of_result = cut.of(out.over_ranks(ranks));
-    std::byte* const in_place = messages_in_place<all_gather_type>(out, cut[0], ranks);
+    const auto& sizes = call.plan.sizes;
+    const auto& cut_of_result = sizes.cut.of(out.over_ranks(ranks));
+    std::byte* const in_place = messages_in_place<std::remove_cvref_t<decltype(q)>>(out, sizes.cut[0], ranks);
     const auto gathered = [&](std::size_t c) { return in_place != nullptr ? in_place : plan.gathered(call.work, c); };
     const auto way_out = [&](std::size_t c) {
-        const auto chunk = cut[c];
-        const std::size_t bytes = wire_bytes_of<all_gather_type>(chunk);
+        const std::size_t bytes = sizes.bytes(c, Plan::all_gather);
         std::byte* const messages = gathered(c);
         call.reduce(c, [&](const auto& on, const auto& from, const std::byte* parts, int contributors) {
             codec::write(on, in_phase(q, noise_phase::gather), message_sum{from, parts, contributors, divisor},
-                         chunk.in_own(comm.rank()), comm.own(messages, bytes), call.memory.all_gather());
+                         sizes.cut[c].in_own(comm.rank()), comm.own(messages, bytes), call.memory.all_gather());
         });
         gather_across(exec.inter_node, comm, messages, bytes);
         return exec.inter_node.record();
     };
     const auto way_in = [&](std::size_t c, const typename execution_type::event& crossed) {
-        const auto chunk = cut_of_result[c];
         std::byte* const messages = gathered(c);
         exec.intra_node.wait(crossed);
-        gather_within(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
+        gather_within(exec.intra_node, comm, messages, sizes.bytes(c, Plan::all_gather));
         if (in_place != nullptr) return;
-        codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
-                    out.tensor());
+        codec::read(exec.intra_node, one_message{q, messages},
+                    cut_of_result[c].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     };
     join(exec);
     // While a chunk crosses the last level, the next one is summed within it and the previous one gathered there. Its
     // buffers are used again once it is gathered, which comes first on `intra_node`.
-    typename execution_type::event crossed;
-    std::size_t before = cut.size();
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        if (cut[c].sections() == 0) continue;
+    typename execution_type::event crossed = way_out(0);
+    for (std::size_t c = 1; c != sizes.cut.size(); ++c) {
         typename execution_type::event now = way_out(c);
-        if (before != cut.size()) way_in(before, crossed);
+        way_in(c - 1, crossed);
         crossed = std::move(now);
-        before = c;
     }
-    if (before != cut.size()) way_in(before, crossed);
+    way_in(sizes.cut.size() - 1, crossed);
+}
+
+/// Why tensors and residuals do not fit, as "expected ..., given ..."; empty if they do.
+template <class Plan, class Full, class Result, class Memory, topology Topology>
+std::string all_reduce_problem(const Plan& plan, const Full& full, const Result& out, const Memory& memory,
+                               const Topology& ranks) {
+    if (std::string problem = full.whole_problem(ranks); !problem.empty()) return problem;
+    if (std::string problem = out.same_problem(full, ranks); !problem.empty()) return problem;
+    if (out.overlaps_partly(full)) {
+        return "expected a result that is full or apart from it, given one that overlaps it elsewhere";
+    }
+    if (std::string problem = memory.problem(plan.reduce.sizes.whole, ranks); !problem.empty()) return problem;
+    // In `one_shot`, all ranks make all sums: residuals have no owner.
+    if (!feeds_back<Memory> || !plan.gathers()) return {};
+    return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
 }
 
 }  // namespace detail
@@ -166,12 +171,12 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
 template <topology Topology, reduction_hops Hops>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Hops&, const tensors_shape& tensors,
                                                  const all_reduce_options& options = {}) {
-    using quantizers = detail::hops_of<Hops>;
-    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        const std::size_t message = detail::wire_bytes_of<detail::last_level_of<quantizers, Topology>>(whole);
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        const auto& formats = detail::formats_of<detail::hops_of<Hops>>;
+        const std::size_t message = formats[Topology::levels - 1].bytes_of(whole);
         const auto bytes = [&](all_reduce_algorithm algorithm) {
             return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
-                return detail::all_reduce_plan<quantizers, Division, Topology::levels>(ranks, whole, algorithm, chunks)
+                return detail::all_reduce_plan(ranks, detail::schedule(whole, chunks, formats), algorithm)
                     .workspace_bytes();
             });
         };
@@ -230,47 +235,28 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
     const auto out = detail::operand_of<space>(result);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const std::size_t message = detail::wire_bytes_of<typename quantizers::template at_level<levels - 1>>(whole);
+    const auto& formats = detail::formats_of<quantizers>;
+    const std::size_t message = formats[levels - 1].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
     const quantizers& q = detail::quantizers_of(by_hop);
     auto&& memory = detail::residuals_of(by_hop);
-    // In `one_shot`, all ranks make all sums: residuals have no owner.
-    constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<decltype(memory)>, detail::no_error_feedback>;
-    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>, levels> plan(
-        ranks, whole, options.algorithm, chunks, feeds_back);
-    const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
-    const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
+    const detail::all_reduce_plan plan(ranks, detail::schedule(whole, chunks, formats), options.algorithm,
+                                       detail::feeds_back<std::remove_cvref_t<decltype(memory)>>);
+    const float divisor = detail::divisor_of(options.operation, ranks.size());
 
     detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name, ranks);
-    call.quantize_with(q);
-    call.agree(whole.text());
-    call.agree(gathers ? options.text() : options.text(chunks));
-    call.agree(memory.text());
+    detail::agree_on_reduction(call, q, whole, plan.gathers() ? options.text() : options.text(chunks), memory);
     call.require_chunks(options.chunks);
-    call.require([&] { return in.whole_problem(ranks); });
-    call.require([&] { return out.same_problem(in, ranks); });
-    call.require([&]() -> std::string {
-        if (!out.overlaps_partly(in)) return {};
-        return "expected a result that is full or apart from it, given one that overlaps it elsewhere";
-    });
-    call.require([&] { return memory.problem(whole, ranks); });
-    call.require([&]() -> std::string {
-        if (!gathers || !feeds_back) return {};
-        return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
-    });
+    call.require([&] { return detail::all_reduce_problem(plan, in, out, memory, ranks); });
     call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
-        if (whole.elements() == 0) {
-            memory.advance();
-        } else if (!gathers) {
-            detail::scatter_and_gather(detail::reduction_call{on, comm, q, plan.reduce, in, work, memory}, plan, out,
-                                       divisor);
-            memory.advance();
-        } else {
-            detail::with_first_hop(ranks, [&](auto first) {
-                detail::gather_and_sum(on, comm, q.at(first), whole, in, out, divisor, work);
-            });
+        const detail::reduction_call reduction{on, comm, q, plan.reduce, in, work, memory};
+        if (whole.elements() != 0 && plan.gathers()) {
+            detail::gather_and_sum(reduction, out, divisor);
+        } else if (whole.elements() != 0) {
+            detail::scatter_and_gather(reduction, plan, out, divisor);
         }
+        memory.advance();
     });
 }
 

@@ -8,9 +8,11 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
+#include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>
 #include <string>
@@ -21,13 +23,13 @@ namespace zeropp {
 
 namespace detail {
 
-/// to[c][r] <- from[r][c], of blocks of `bytes` bytes.
+/// received[j][i] <- sent[i][j], for i < first and j < second.
 template <execution Execution>
-void transpose(const Execution& exec, const std::byte* from, std::byte* to, int rows, int columns, std::size_t bytes) {
-    for (int r = 0; r != rows; ++r) {
-        for (int c = 0; c != columns; ++c) {
-            exec.copy(to + static_cast<std::size_t>(c * rows + r) * bytes,
-                      from + static_cast<std::size_t>(r * columns + c) * bytes, bytes);
+void transpose(const Execution& exec, const message_buffers& of, int first, int second) {
+    for (int i = 0; i != first; ++i) {
+        for (int j = 0; j != second; ++j) {
+            exec.copy(of.received + static_cast<std::size_t>(j * first + i) * of.bytes,
+                      of.sent + static_cast<std::size_t>(i * second + j) * of.bytes, of.bytes);
         }
     }
 }
@@ -45,13 +47,13 @@ std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* me
         const int peers = extent(ranks, l);
         const std::size_t beyond = static_cast<std::size_t>(slots_beyond(ranks, l)) * bytes;
         if (from != 1) {
-            transpose(exec, messages, other, from, peers, beyond);
+            transpose(exec, {messages, other, beyond}, from, peers);
             std::swap(messages, other);
         }
         comm.peers(l).all_to_all(exec, messages, other, static_cast<std::size_t>(from) * beyond);
         std::swap(messages, other);
         if (from != 1) {
-            transpose(exec, messages, other, peers, from, beyond);
+            transpose(exec, {messages, other, beyond}, peers, from);
             std::swap(messages, other);
         }
         from *= peers;
@@ -84,7 +86,7 @@ template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Quantizer&,
                                                  const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return 2 * static_cast<std::size_t>(slot_count(ranks)) * detail::wire_bytes_of<Quantizer>(whole);
+        return 2 * static_cast<std::size_t>(slot_count(ranks)) * format_of<Quantizer>.bytes_of(whole);
     });
 }
 
@@ -126,7 +128,7 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
     call.require([&] { return in.whole_problem(ranks); });
     call.require([&] { return detail::parts_problem(whole); });
     call.require([&] { return out.same_problem(in, ranks); });
-    const std::size_t bytes = detail::wire_bytes_of<Quantizer>(whole);
+    const std::size_t bytes = format_of<Quantizer>.bytes_of(whole);
     const std::size_t all = static_cast<std::size_t>(slot_count(ranks)) * bytes;
     call.run(pipeline(exec), comm.world(), scratch, 2 * all, [&](std::byte* work) {
         if (whole.elements() == 0) return;
@@ -134,7 +136,7 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
         const auto slots = cut[0].in_slots(ranks.order(), 0, slot_count(ranks));
         codec::write(exec, detail::in_phase(q, noise_phase::gather), in.tensor(), slots, work);
         const std::byte* const messages = detail::exchange_all(exec, comm, work, work + all, bytes);
-        codec::read(exec, message_sum{q, messages},
+        codec::read(exec, one_message{q, messages},
                     cut.of(out.over_ranks(ranks))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     });
 }

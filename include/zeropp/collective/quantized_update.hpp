@@ -6,7 +6,6 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
@@ -14,8 +13,9 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/schedule.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/shard_owners.hpp>
@@ -23,7 +23,7 @@
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/transport.hpp>
 
-#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -34,36 +34,6 @@ namespace zeropp {
 
 namespace detail {
 
-/// Chunks of an update with Q that is gathered through `IntraNode`: whole blocks of both.
-template <quantizer Q, quantizer IntraNode, class Division>
-typename Division::chunks update_chunks(const Division& whole, int chunks) {
-    return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, IntraNode::block_size))};
-}
-
-/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all slots and chunks, with room for
-/// whole weights in one chunk.
-template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
-std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
-    const auto cut = update_chunks<Q, IntraNode>(whole, chunks);
-    std::size_t of_groups = 0;
-    std::size_t of_slots = 0;
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        of_groups += wire_bytes_of<Q>(cut[c]);
-        of_slots += wire_bytes_of<IntraNode>(cut[c]);
-    }
-    // Chunks of a list leave out padding between tensors.
-    of_slots = gathered ? std::max(of_slots, wire_bytes_of<IntraNode>(whole)) : 0;
-    return update_workspace(ranks, of_groups, of_slots);
-}
-
-/// Bytes of workspace of a call, whether its hops overlap or not.
-template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
-std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, const gather_options& options,
-                                 bool gathered) {
-    return largest_for_chunks(options.chunks, ranks, wire_bytes_of<Q>(whole),
-                              [&](int chunks) { return update_bytes<Q, IntraNode>(whole, ranks, chunks, gathered); });
-}
-
 /// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
@@ -72,101 +42,118 @@ std::string spread_problem(const Replica& replica, Communicator& comm) {
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
-/// Brings the owners' messages to all groups, each to its place in `messages`, one round's behind the other's. `own` is
-/// this rank's message, if it has one, and may be in its place already.
-template <execution Execution, class Communicator, class Replica>
-void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
-            std::byte* messages, std::size_t bytes) {
-    const int owners = replica.owners().groups();
-    comm.for_each_column([&](int round, int) {
-        std::byte* const column = messages + static_cast<std::size_t>(round * owners) * bytes;
-        if (owners == replica.groups()) {
-            for (int l = Communicator::levels - 1; l > 0; --l) comm.gather_column(l, round, exec, own, column, bytes);
-            return;
-        }
-        auto& ranks = comm.peers(Communicator::levels - 1, round);
-        if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(ranks)>, Execution>) {
-            ranks.broadcast(exec, own, column, bytes, owners);
-        } else {
-            throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
-        }
-    });
-}
-
-/// Why an update to `version` is not the next one, as "expected ..., given ..."; empty if it is, or the first.
-template <class Replica>
-std::string version_problem(const Replica& replica, std::uint64_t version) {
-    if (!replica.version() || *replica.version() + 1 == version) return {};
-    return "expected a secondary replica of version " + std::to_string(version - 1) + ", given one of version " +
+/// Why shards of `in` cannot be the update `to`, as "expected ..., given ..."; empty if they can.
+template <execution Execution, class Communicator, class Shard, class Replica, class Out>
+std::string update_problem(Communicator& comm, const Shard& in, const replica_update<Replica, Out>& to) {
+    const Replica& replica = to.replica;
+    std::string problem = replica.place_problem(comm.topology(), comm.rank());
+    if (problem.empty()) problem = spread_problem<Execution>(replica, comm);
+    if (problem.empty()) problem = replica.shard_problem(in);
+    if constexpr (!std::same_as<Out, none>) {
+        if (problem.empty()) problem = replica.tensors_problem(to.full);
+    }
+    // The first update is to any version.
+    if (!problem.empty() || !replica.version() || *replica.version() + 1 == to.version) return problem;
+    return "expected a secondary replica of version " + std::to_string(to.version - 1) + ", given one of version " +
            std::to_string(*replica.version());
 }
 
-/// Enqueues the messages of an update in `chunks` chunks: whole weights if `replaces`, otherwise differences. Gathers
-/// each chunk within the group if `out` is an operand.
-template <execution Execution, class Communicator, class Quantizer, class Shard, class Replica, class Division,
-          class Out>
-void move_update(const pipeline<Execution>& on, Communicator& comm, const Quantizer& q, const Shard& in,
-                 const Replica& replica, const Division& whole, bool replaces, int chunks, const Out& out,
-                 std::byte* work) {
+/// The parts of an update that its chunks share.
+template <execution Execution, class Communicator, quantizer Q, class Replica, class Sizes, class Shard, class Out>
+struct update_call {
     using codec = zeropp::codec<Execution>;
-    using IntraNode = typename Replica::quantizer_type;
-    const shard_owners& owners = replica.owners();
-    const int groups = owners.groups();
-    const std::size_t slots = inter_node_slots(owners);
-    const int rounds = comm.rounds().served(comm.index());
-    const int in_chunks = replaces ? 1 : chunks;
-    const auto cut = update_chunks<Quantizer, IntraNode>(whole, in_chunks);
-    const auto bytes_of = [&](const auto& chunk) {
-        return replaces ? replica.slot_bytes() : wire_bytes_of<Quantizer>(chunk);
-    };
-    // Whole weights arrive in the storage of the replica.
-    std::byte* const first = replaces ? replica.slot(0) : work;
-    std::byte* messages = first;
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        const auto chunk = cut[c];
-        if (chunk.sections() == 0) continue;
-        const std::size_t bytes = bytes_of(chunk);
-        std::byte* const own = replica.own_message(messages, bytes);
-        if (replica.owns() && replaces) {
-            codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
-        } else if (replica.owns()) {
-            codec::write(on.intra_node, in_phase(q, noise_phase::gather), difference{in.tensor(), replica.own(in)},
-                         chunk.in_own(replica.owner()), own);
-        }
-        messages += slots * bytes;
+
+    const pipeline<Execution>& on;
+    Communicator& comm;
+    const Q& q;
+    const Replica& replica;
+    const Sizes& sizes;  // of differences or, in one chunk, of whole weights; and of messages within the node
+    const Shard& in;
+    const Out& out;  // the operand of whole tensors to gather, or none
+
+    /// Enqueues the messages of whole weights, in one chunk, if the update `replaces`; otherwise of differences.
+    void enqueue(bool replaces, std::byte* work) const {
+        const std::size_t slots = most_served(replica.owners());
+        // Whole weights arrive in the storage of the replica.
+        std::byte* const first = replaces ? replica.message() : work;
+        sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            if (!replica.owns()) return;
+            const auto chunk = sizes.cut[c];
+            std::byte* const own = replica.own_message(messages, bytes);
+            if (replaces) {
+                codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
+            } else {
+                codec::write(on.intra_node, in_phase(q, noise_phase::gather),
+                             difference{in.tensor(), replica.own(chunk)}, chunk.in_own(replica.owner()), own);
+            }
+        });
+        on.inter_node.wait(on.intra_node.record());
+        std::byte* gathering = replaces ? work : work + slots * sizes.total(0);
+        sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            spread(messages, bytes);
+            on.intra_node.wait(on.inter_node.record());
+            if (!replaces) add(sizes.cut[c], messages, bytes);
+            if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
+        });
     }
-    on.inter_node.wait(on.intra_node.record());
-    messages = first;
-    [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, IntraNode>(whole, owners, chunks, false);
-    for (std::size_t c = 0; c != cut.size(); ++c) {
-        const auto chunk = cut[c];
-        if (chunk.sections() == 0) continue;
-        const std::size_t bytes = bytes_of(chunk);
-        spread(on.inter_node, comm, replica, replica.own_message(messages, bytes), messages, bytes);
-        on.intra_node.wait(on.inter_node.record());
-        for (int j = 0; !replaces && j != rounds; ++j) {
-            codec::read(on.intra_node, message_sum{q, messages + static_cast<std::size_t>(j * groups) * bytes},
-                        replica.stored(chunk, j), replica.tensors(in), add_difference);
-        }
-        messages += slots * bytes;
-        if constexpr (!std::same_as<Out, none>) {
-            const auto of_out = update_chunks<Quantizer, IntraNode>(out.over_ranks(owners), in_chunks)[c];
-            gather_stored(on.intra_node, comm, replica, of_out, cut.size() == 1, out, gathering);
-            gathering += static_cast<std::size_t>(slot_count(owners)) * wire_bytes_of<IntraNode>(chunk);
+
+private:
+    /// Brings the owners' messages to all groups, each to its place in `messages`, in the order of the replica's.
+    void spread(std::byte* messages, std::size_t bytes) const {
+        const Execution& exec = on.inter_node;
+        constexpr int last = Communicator::levels - 1;
+        // This rank's message, if it has one, is in its place already.
+        const std::byte* const own = replica.own_message(messages, bytes);
+        const served_slots served = replica.served();
+        for (int i = 0; i != served.size(); ++i) {
+            std::byte* const received = messages + static_cast<std::size_t>(served[i].place) * bytes;
+            if (served.groups == replica.groups()) {
+                for (int l = last; l > 0; --l) comm.gather(l, exec, served[i], {own, received, bytes});
+                continue;
+            }
+            auto& ranks = comm.peers(last, served[i]);
+            if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(ranks)>, Execution>) {
+                ranks.broadcast(exec, own, received, bytes, served.groups);
+            } else {
+                throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
+            }
         }
     }
-}
+
+    /// Adds differences to the replica.
+    template <class Slices>
+    void add(const Slices& chunk, const std::byte* messages, std::size_t bytes) const {
+        const served_slots served = replica.served();
+        for (int i = 0; i != served.size(); ++i) {
+            codec::read(on.intra_node, message_sum{q, messages + static_cast<std::size_t>(served[i].place) * bytes},
+                        replica.stored(chunk, served[i]), replica.tensors(chunk), add_difference);
+        }
+    }
+
+    /// Gathers chunk c within the group, into whole tensors. Returns the end of its messages in `work`.
+    std::byte* gather(std::size_t c, std::byte* work) const {
+        static_assert(Shard::is_list == Out::is_list, "shard and full must both be arrays, or both tensor_lists");
+        static_assert(codec_execution<Execution, typename Replica::quantizer_type, typename Out::element_type>,
+                      "no codec for this execution: include its entry header");
+        const auto chunk = sizes.cut.of(out.over_ranks(replica.owners()))[c];
+        const std::byte* const messages = replica.gather(on.intra_node, comm, chunk, sizes.cut.size() == 1, work);
+        codec::read(on.intra_node, one_message{replica.stored_as(), messages},
+                    chunk.in_slots(replica.order(), 0, replica.slots()), out.tensor());
+        return work + static_cast<std::size_t>(replica.slots()) * sizes.bytes(c, 1);
+    }
+};
 
 }  // namespace detail
 
 /// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
-/// replicas that are gathered through `IntraNode`: one message for each chunk, round and group of owners. `ranks` is
+/// replicas that are gathered through `IntraNode`: one message for each chunk and slot that a rank serves. `ranks` is
 /// the topology or shard_owners of the replica.
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_update_bytes<Quantizer, IntraNode>(whole, ranks, options, false);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        false);
     });
 }
 
@@ -175,7 +162,8 @@ template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_update_bytes<Quantizer, IntraNode>(whole, ranks, options, true);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        true);
     });
 }
 
@@ -231,23 +219,22 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     static_assert(std::same_as<typename Replica::space, space>, "the replica must lie in the execution's memory space");
     static_assert(codec_execution<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
-    if constexpr (gathers) {
-        static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> == Out::is_list,
-                      "shard and full must both be arrays, or both tensor_lists");
-        static_assert(codec_execution<execution_type, IntraNode, typename Out::element_type>,
-                      "no codec for this execution: include its entry header");
-    }
 
     Replica& replica = to.replica;
     const auto in = detail::operand_of<space>(shard);
     const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    const int chunks =
-        detail::chunks_for(options.chunks, owners, detail::wire_bytes_of<Quantizer>(whole), detail::overlaps_hops(on));
+    std::array formats{format_of<Quantizer>, format_of<IntraNode>};
+    const std::size_t message = formats[0].bytes_of(whole);
+    const int chunks = detail::chunks_for(options.chunks, owners, message, detail::overlaps_hops(on));
+    const std::size_t bytes = detail::update_bytes(owners, detail::schedule(whole, chunks, formats), gathers);
+    if (replaces) formats[0] = format_of<decltype(replica.exact())>;
+    const detail::schedule sizes(whole, replaces ? 1 : chunks, formats);
 
     detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with(q);
+    if constexpr (gathers) call.quantize_with(replica.stored_as(), " then ");
     call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
                    .append(element_traits<detail::element_of_tensors<Shard, space>>::name)
                    .append(", version ")
@@ -256,23 +243,15 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.agree(whole.text());
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
     call.require_chunks(options.chunks);
-    call.require([&] { return replica.place_problem(comm.topology(), comm.rank()); });
-    call.require([&] { return detail::spread_problem<execution_type>(replica, comm); });
-    call.require([&] { return replica.shard_problem(in); });
-    if constexpr (gathers) {
-        call.quantize_with(replica.stored_as(), " then ");
-        call.require([&] { return replica.tensors_problem(to.full); });
-    }
-    call.require([&] { return detail::version_problem(replica, to.version); });
-    call.run(on, comm.world(), scratch, detail::update_bytes<Quantizer, IntraNode>(whole, owners, chunks, gathers),
-             [&](std::byte* work) {
-                 // A replica between two versions has none, if this throws.
-                 replica.invalidate();
-                 if (replica.elements() != 0) {
-                     detail::move_update(on, comm, q, in, replica, whole, replaces, chunks, to.full, work);
-                 }
-                 replica.stamp(to.version);
-             });
+    call.require([&] { return detail::update_problem<execution_type>(comm, in, to); });
+    call.run(on, comm.world(), scratch, bytes, [&](std::byte* work) {
+        // A replica between two versions has none, if this throws.
+        replica.invalidate();
+        if (replica.elements() != 0) {
+            detail::update_call{on, comm, q, replica, sizes, in, to.full}.enqueue(replaces, work);
+        }
+        replica.stamp(to.version);
+    });
 }
 
 }  // namespace zeropp

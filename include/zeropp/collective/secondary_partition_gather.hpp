@@ -3,16 +3,16 @@
 /// hpZ: the backward weight gather of ZeRO-3, within the node.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/kept_messages.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
-#include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>
@@ -25,9 +25,8 @@ namespace zeropp {
 /// tensors, in secondary_partitions: one message for each rank of the group.
 template <quantizer Quantizer>
 std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Quantizer&, const tensors_shape& tensors) {
-    return detail::over_group(group_size, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(group_size) * detail::wire_bytes_of<Quantizer>(whole);
-    });
+    return static_cast<std::size_t>(group_size) *
+           tensors.divided({group_size, true}, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
 }
 
 /// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
@@ -36,35 +35,9 @@ template <topology Topology, quantizer IntraNode>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(slot_count(ranks)) * detail::wire_bytes_of<IntraNode>(whole);
+        return static_cast<std::size_t>(slot_count(ranks)) * format_of<IntraNode>.bytes_of(whole);
     });
 }
-
-namespace detail {
-/// Gathers the messages that a group's ranks have stored of a chunk, and decodes them into the whole tensors. `all`:
-/// the chunk is the only one.
-template <execution Execution, class Communicator, class Secondary, class Slices, class Operand>
-void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
-                   const Operand& full, std::byte* work) {
-    const column_rounds rounds = secondary.rounds();
-    const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / rounds.columns) *
-                              wire_bytes_of<typename Secondary::quantizer_type>(chunk);
-    // This rank's messages of a round, from its storage, or encoded into their place.
-    const auto stored = [&](int round, std::byte* place) {
-        return rounds.serves(round, comm.index()) ? secondary.messages(exec, full, chunk, all, round, place) : place;
-    };
-    const std::byte* messages = work;
-    if (rounds.ranks > 1) {
-        comm.gather_columns(exec, rounds, work, bytes, stored);
-    } else {
-        // A rank alone has all messages, one round's behind the other's.
-        messages = stored(0, work);
-        for (int j = 1; j != rounds.count(); ++j) stored(j, work + static_cast<std::size_t>(j) * bytes);
-    }
-    codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
-                           chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
-}
-}  // namespace detail
 
 /// Gathers whole tensors from the secondary_partitions, or the secondary_replicas, of this rank's group. Not one byte
 /// leaves the group, by default the node. Another group takes another `comm`, on a topology with groups of that size.
@@ -91,8 +64,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
 
     const auto out = detail::operand_of<space>(full);
     const Quantizer q = secondary.stored_as();
-    const auto whole = secondary.division_of(out);
-    const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * detail::wire_bytes_of<Quantizer>(whole);
+    const auto whole = out.divided(secondary.over());
+    const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * format_of<Quantizer>.bytes_of(whole);
 
     detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with(q);
@@ -111,7 +84,9 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     call.run(pipeline(exec), comm.peers(0), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;
         const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-        detail::gather_stored(exec, comm, secondary, all, true, out, work);
+        const std::byte* const messages = secondary.gather(exec, comm, all, true, work);
+        codec<Execution>::read(exec, one_message{q, messages}, all.in_slots(secondary.order(), 0, secondary.slots()),
+                               out.tensor());
     });
 }
 

@@ -32,27 +32,22 @@ std::vector<int> partner_ranks(const Topology& ranks, int rank) {
 
 namespace detail {
 
-/// A message that a rank keeps: of the shards of `owner`, from slot `slot` of the partners' columns.
+/// A message that a rank keeps: of the shards of `owner`, from slot `slot` of those that it serves among partners.
 struct mirrored_shard {
     int slot;
     int owner;
 };
 
-/// Messages that `rank` keeps for its partners, in the order of rounds: in each column that it serves, one of each
-/// other partner group. `members` are its partner_ranks, and `partners` their topology.
+/// Messages that `rank` keeps for its partners: in each range of slots that it serves, one of each other partner group.
+/// `members` are its partner_ranks, and `partners` their topology.
 template <topology Topology>
 std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vector<int>& members, int rank) {
     const int own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
-    const int group = partners.group_of(own), index = partners.index_of(own);
-    const column_rounds rounds = rounds_of(partners, group);
     std::vector<mirrored_shard> kept;
-    for (int j = 0; j != rounds.served(index); ++j) {
-        const int column = rounds.column(j, index);
-        for (int g = 0; g != partners.groups(); ++g) {
-            if (g == group || column >= partners.group_size(g)) continue;
-            kept.push_back({j * partners.groups() + g, members[static_cast<std::size_t>(partners.rank_of(g, column))]});
-        }
-    }
+    for_each_served(partners, own, [&](int slot, int owner) {
+        if (partners.group_of(owner) == partners.group_of(own)) return;
+        kept.push_back({slot, members[static_cast<std::size_t>(owner)]});
+    });
     return kept;
 }
 

@@ -3,13 +3,12 @@
 /// Shards of the survivors of a failure, from copies of the weights and from old shards that survivors hold.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/kept_messages.hpp>
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
-#include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -27,25 +26,13 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace zeropp {
 
 namespace detail {
-
-/// Address of tensor t of an operand.
-template <class T, class Space>
-T* tensor_address(const array_operand<T, Space>& array, std::size_t) {
-    return array.array.data();
-}
-template <class T, class Space>
-T* tensor_address(const list_operand<T, Space>& list, std::size_t t) {
-    return list.list[t].data();
-}
 
 /// Why `operand` is not the shard of `rank` in `of`, as "expected ..., given ..."; empty if it is.
 template <class T, class Space>
@@ -89,7 +76,7 @@ void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan&
                     messages + static_cast<std::size_t>(slot_of(comm.topology(), p.from)) * bytes;
                 codec::each(exec, p.count,
                             convert<Moved, T>{reinterpret_cast<const Moved*>(message + p.offset),
-                                              tensor_address(out, p.tensor) + p.begin - plan.own_offset(p.tensor)});
+                                              out[p.tensor].data() + p.begin - plan.own_offset(p.tensor)});
             });
         }
     });
@@ -147,10 +134,10 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
 }
 
 /// Agrees on the call with the other ranks of `comm`. Throws precondition_error if this rank has a problem.
-template <class Communicator, topology Topology, class Out, class Problem>
-void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topology>& from,
-                    const tensors_shape& tensors, const recovery_options& options, const Out& out,
-                    const std::vector<segment>& after, Problem problem) {
+template <class Communicator, class Call, class Out, class Problem>
+void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, const Out& out, Problem problem) {
+    const auto& from = recovery.from;
+    const auto& options = recovery.options;
     call.agree(agreed_text("survivors ").append(text_of(from.ranks)));
     call.agree(agreed_text("of ")
                    .append(group_sizes_text(from.before))
@@ -161,9 +148,9 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
                    .append(options.chunk_bytes)
                    .append(" bytes"));
     call.require([&] { return from.problem(comm.size()); });
-    call.require([&] { return tensors.ranks_problem(from.before.size()); });
+    call.require([&] { return tensors_shape(recovery.tensors).problem({from.before.size()}); });
     call.require(problem);
-    call.require([&] { return shard_problem_of(out, after, comm.rank()); });
+    call.require([&] { return shard_problem_of(out, recovery.after, comm.rank()); });
     call.begin(comm.world());
 }
 
@@ -205,14 +192,14 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
                               const recovery_options& options = {}) {
     using space = typename Execution::space;
     using T = detail::element_of_tensors<Shard, space>;
-    using moved = typename detail::moved_element<Secondary, T>::type;
+    using moved = typename detail::moved_element<typename Secondary::stored_quantizer, T>::type;
     const auto out = detail::operand_of<space>(shard);
     const Topology& before = from.before;
-    std::vector<segment> after = detail::segments_over(tensors, comm.size());
+    const detail::recovery_call recovery(from, tensors, options, comm.size());
 
     detail::prologue call("recover_weights", secondary.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with(secondary.stored_as());
-    detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
+    detail::begin_recovery(call, comm, recovery, out, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
         if (std::string problem = detail::copies_problem(secondary, before, rank); !problem.empty()) return problem;
         if (std::string problem = secondary.shape_problem(tensors); !problem.empty()) return problem;
@@ -220,8 +207,7 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
                                                  : "";
     });
     const auto versions = detail::gather_versions(exec, comm, secondary.version());
-    detail::recovery_plan plan(from, detail::segments_over(tensors, before.size()), std::move(after),
-                               detail::copies_of(secondary, before, tensors), comm.rank(), options, sizeof(moved));
+    detail::recovery_plan plan(recovery, detail::copies_of(secondary, before, tensors), comm.rank(), sizeof(moved));
     const std::uint64_t version = detail::choose_version(plan, versions);
     const bool nothing_lost = from.ranks.size() == static_cast<std::size_t>(before.size());
     if (secondary.elements() == 0 || (options.lost_shards_only && nothing_lost)) return version;
@@ -253,18 +239,18 @@ void redistribute_shards(const Execution& exec, Communicator& comm, const surviv
     using T = typename detail::shared_element<space, Shard, Old>::type;
     const auto in = detail::operand_of<space>(old_shard);
     const auto out = detail::operand_of<space>(shard);
-    std::vector<segment> before = detail::segments_over(tensors, from.before.size());
-    std::vector<segment> after = detail::segments_over(tensors, comm.size());
     options.lost_shards_only = false;
+    const detail::recovery_call recovery(from, tensors, options, comm.size());
+    const std::vector<segment>& before = recovery.before;
     std::size_t elements = 0;
     for (const segment& s : before) elements += s.part.count();
 
     detail::prologue call("redistribute_shards", elements, element_traits<T>::name, comm.topology());
-    detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
+    detail::begin_recovery(call, comm, recovery, out, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
         if (std::string problem = detail::shard_problem_of(in, before, rank); !problem.empty()) return problem;
         for (std::size_t t = 0; t != before.size(); ++t) {
-            if (out.overlaps(view<const T, space>(detail::tensor_address(in, t), before[t].part.size(rank)))) {
+            if (out.overlaps(view<const T, space>(in[t].data(), before[t].part.size(rank)))) {
                 return "expected new shards apart from old ones, given an overlap";
             }
         }
@@ -274,12 +260,9 @@ void redistribute_shards(const Execution& exec, Communicator& comm, const surviv
     std::vector<int> owners(static_cast<std::size_t>(from.before.size()));
     std::iota(owners.begin(), owners.end(), 0);
     const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
-    std::vector<detail::held_copy> copies{{before, std::move(owners)}};
-    const std::vector<segment> own = before;
-    const detail::recovery_plan plan(from, std::move(before), std::move(after), std::move(copies), comm.rank(), options,
-                                     sizeof(T));
+    const detail::recovery_plan plan(recovery, {{before, std::move(owners)}}, comm.rank(), sizeof(T));
     detail::move_pieces<T>(exec, comm, plan, out, [&](const detail::recovered_piece& p) -> const T* {
-        return detail::tensor_address(in, p.tensor) + (p.begin - own[p.tensor].part.offset(rank));
+        return in[p.tensor].data() + (p.begin - before[p.tensor].part.offset(rank));
     });
 }
 

@@ -4,20 +4,16 @@
 /// them.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/moves.hpp>
+#include <zeropp/collective/kept_messages.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/core/element.hpp>
-#include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/elastic/partners.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -25,8 +21,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -39,90 +33,55 @@ namespace zeropp {
 /// `mirror_shards` brings them up to date, and stamps them with a version: the step, for example. `recover_weights`
 /// takes them for the shards of ranks that have died.
 template <quantizer Quantizer, class Space>
-class shard_mirror {
-public:
-    using quantizer_type = Quantizer;
-    using space = Space;
+class shard_mirror : public kept_messages<Quantizer, Space> {
+    using base = kept_messages<Quantizer, Space>;
 
+public:
     /// Empty, on rank `rank` of `ranks`. `tensors` is an element count or a tensor_list of whole tensors over `ranks`;
     /// their shards are mirrored. Allocates 8 bytes for each shard that it keeps and, for a list, a table of 48 bytes
     /// for each tensor, for which it blocks in device_space. Throws precondition_error unless there are several nodes,
     /// a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     shard_mirror(const Quantizer& q, const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage)
-        : quantizer_(q),
-          of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
-          size_(ranks.size()), rank_(rank), topology_(topology_digest(ranks)), kept_(detail::mirrored_by(ranks, rank)),
-          storage_(as_view<Space>(storage)), table_(0) {
+        : base("shard_mirror", q, tensors, {ranks.size()}, detail::mirrored_by(ranks, rank).size(), storage),
+          rank_(rank), topology_(topology_digest(ranks)), kept_(detail::mirrored_by(ranks, rank)) {
         const std::vector<int> partners = partner_ranks(ranks, rank);
         partners_ = {topology_digest(ranks.shrink(partners)), partners.front(),
                      static_cast<int>(std::ranges::lower_bound(partners, rank) - partners.begin())};
-        std::string problem = tensors.ranks_problem(size_);
-        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, ranks, tensors, rank));
-        if (!problem.empty()) throw precondition_error("shard_mirror: " + problem);
-        detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
+        base::keep_table(tensors);
     }
 
     /// Bytes of storage on `rank`: one message for each shard that it keeps. Smaller nodes keep more on a rank.
     template <topology Topology>
     static std::size_t storage_bytes(const Quantizer&, const Topology& ranks, const tensors_shape& tensors, int rank) {
-        const std::size_t message = detail::over_ranks(
-            ranks, tensors, [](const auto& whole) { return detail::wire_bytes_of<Quantizer>(whole); });
-        return detail::mirrored_by(ranks, rank).size() * message;
+        return detail::mirrored_by(ranks, rank).size() * base::bytes_of(tensors, {ranks.size()});
     }
 
-    /// Forgets the stored version, until the next mirror_shards. Call it if work fails after mirror_shards has
-    /// returned.
-    void invalidate() { version_.reset(); }
-
-    /// The quantizer of the stored messages.
-    const Quantizer& stored_as() const { return quantizer_; }
-    /// Elements of all tensors, whole.
-    std::size_t elements() const { return of_.elements; }
     /// Number of ranks before a failure, and this rank.
-    int size() const { return size_; }
+    int size() const { return base::over().count; }
     int rank() const { return rank_; }
-    /// Version of the stored shards; none before the first mirror_shards and after `invalidate`.
-    std::optional<std::uint64_t> version() const { return version_; }
 
     // For collectives.
 
-    /// Stored messages, their bytes each, and memory of all.
+    /// Stored messages, and the ranks whose shards they are of.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
-    std::size_t message_bytes() const { return message_bytes_; }
-    view<std::byte, Space> storage() const { return storage_; }
-    void stamp(std::uint64_t version) { version_ = version; }
-    /// Division of the whole tensors over all ranks.
-    template <class U>
-    detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
-        return {of_.elements, size_};
-    }
-    template <class U>
-    detail::list_division whole(const detail::list_operand<U, Space>&) const {
-        return {segments_, reinterpret_cast<const segment*>(table_.view().data()), of_.elements, digest_};
+    std::vector<int> kept_owners() const {
+        std::vector<int> owners;
+        for (const detail::mirrored_shard& kept : kept_) owners.push_back(kept.owner);
+        return owners;
     }
     /// Why the mirror is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         if (rank_ == rank && topology_ == topology_digest(ranks)) return {};
         return "expected a mirror on rank " + std::to_string(rank) + " of " + group_sizes_text(ranks) +
-               ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " in " +
-               (size_ == ranks.size() ? "other places" : "other groups");
+               ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size()) + " in " +
+               (size() == ranks.size() ? "other places" : "other groups");
     }
-    /// The same of tensors of this shape, which are not the mirror's; of `shard`, which is not this rank's; and of
-    /// `rank` of `partners`, which are not its partners.
-    std::string shape_problem(const tensors_shape& tensors) const {
-        if (std::string problem = tensors.ranks_problem(size_); !problem.empty()) return problem;
-        return detail::over_ranks(size_, tensors,
-                                  [&](const auto& d) { return of_.problem(detail::tensors_identity(d)); });
-    }
+    /// Why `shard` is not this rank's, or `rank` of `partners` are not its partners.
     template <class Operand>
     std::string shard_problem(const Operand& shard) const {
-        // An empty shard, too, must be a list if the mirror is of a list: a list's shards lie elsewhere.
-        const auto division = whole(shard);
-        if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
-        if (shard.overlaps(storage_)) return "expected shards apart from the mirror, given ones that overlap it";
-        return shard.shard_problem(division, rank_);
+        return base::shard_problem(shard, rank_, "mirror");
     }
     template <topology Topology>
     std::string partners_problem(const Topology& partners, int rank) const {
@@ -144,37 +103,19 @@ private:
         int own;
     };
 
-    void keep(const detail::tensor_division& whole) { message_bytes_ = detail::wire_bytes_of<Quantizer>(whole); }
-    void keep(const detail::list_division& whole) {
-        message_bytes_ = detail::wire_bytes_of<Quantizer>(whole);
-        segments_.assign(whole.segments().begin(), whole.segments().end());
-        digest_ = whole.digest();
-        table_ = detail::resident<Space>(detail::joined_bytes(std::span(segments_)));
-    }
-
-    Quantizer quantizer_;
-    detail::tensors_identity of_;
-    int size_;
     int rank_;
     std::uint64_t topology_;
     partners_identity partners_;
     std::vector<detail::mirrored_shard> kept_;
-    view<std::byte, Space> storage_;
-    std::size_t message_bytes_ = 0;
-    std::vector<segment> segments_;  // of a list
-    std::uint64_t digest_ = 0;
-    workspace<Space> table_;
-    std::optional<std::uint64_t> version_;
 };
 
 /// Bytes of workspace that mirror_shards needs on a communicator of `partners`, for `tensors`, an element count or a
-/// tensor_list of whole tensors, over `ranks`: one message for each node and column that a rank may serve.
+/// tensor_list of whole tensors, over `ranks`: one message for each slot that a rank may serve.
 template <topology Topology, topology Partners, quantizer Quantizer>
 std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners& partners, const Quantizer&,
                                           const tensors_shape& tensors) {
-    return detail::inter_node_slots(partners) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
-               return detail::wire_bytes_of<Quantizer>(whole);
-           });
+    return most_served(partners) *
+           detail::over_ranks(ranks, tensors, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
 }
 
 /// Sends this rank's shards to its partners, and keeps theirs in `mirror`, as `version`. `partners` is a communicator
@@ -206,7 +147,6 @@ void mirror_shards(const Execution& exec, Communicator& partners,
     const auto in = detail::operand_of<space>(shard);
     const auto whole = mirror.whole(in);
     const std::size_t bytes = mirror.message_bytes();
-    const auto groups = static_cast<std::size_t>(partners.topology().groups());
 
     detail::prologue call("mirror_shards", mirror.elements(), element_traits<T>::name, partners.topology());
     call.quantize_with(mirror.stored_as());
@@ -215,27 +155,27 @@ void mirror_shards(const Execution& exec, Communicator& partners,
     call.agree(agreed_text("version ").append(version));
     call.require([&] { return mirror.partners_problem(partners.topology(), partners.rank()); });
     call.require([&] { return mirror.shard_problem(in); });
-    call.run(pipeline(exec), partners.world(), scratch, detail::inter_node_slots(partners.topology()) * bytes,
-             [&](std::byte* work) {
-                 if (mirror.elements() != 0) {
-                     const auto all =
-                         typename decltype(whole)::chunks(whole, 1, static_cast<std::size_t>(Quantizer::block_size))[0];
-                     const auto at = [&](std::size_t slot) { return work + slot * bytes; };
-                     const auto group = static_cast<std::size_t>(partners.group_id());
-                     codec::write(exec, detail::in_phase(mirror.stored_as(), noise_phase::copy), in.tensor(),
-                                  all.in_own(mirror.rank()), at(group));
-                     partners.for_each_column([&](int round, int) {
-                         std::byte* const column = at(static_cast<std::size_t>(round) * groups);
-                         partners.gather_column(1, round, exec, at(group), column, bytes);
-                     });
-                     std::byte* to = mirror.storage().data();
-                     for (const detail::mirrored_shard& kept : mirror.kept()) {
-                         exec.copy(to, at(static_cast<std::size_t>(kept.slot)), bytes);
-                         to += bytes;
-                     }
-                 }
-                 mirror.stamp(version);
-             });
+    call.run(pipeline(exec), partners.world(), scratch, most_served(partners.topology()) * bytes, [&](std::byte* work) {
+        if (mirror.elements() != 0) {
+            const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
+            const auto at = [&](int slot) { return work + static_cast<std::size_t>(slot) * bytes; };
+            std::byte* const own = at(partners.group_id());
+            codec::write(exec, detail::in_phase(mirror.stored_as(), noise_phase::copy), in.tensor(),
+                         all.in_own(mirror.rank()), own);
+            const served_slots served = served_by(partners.topology(), partners.rank());
+            for (int i = 0; i != served.size(); ++i) {
+                for (int l = Communicator::levels - 1; l > 0; --l) {
+                    partners.gather(l, exec, served[i], {own, at(served[i].place), bytes});
+                }
+            }
+            std::byte* to = mirror.message();
+            for (const detail::mirrored_shard& kept : mirror.kept()) {
+                exec.copy(to, at(kept.slot), bytes);
+                to += bytes;
+            }
+        }
+        mirror.stamp(version);
+    });
 }
 
 }  // namespace zeropp

@@ -61,6 +61,21 @@ std::vector<segment> segments_over(const tensor_list<T, Space>& tensors, int ran
     return tensors.segments(ranks);
 }
 
+/// The parts of a recovery: survivors, tensors, options, and the tensors' division before and after the failure.
+template <topology Topology, class Tensors>
+struct recovery_call {
+    const survivors_of<Topology>& from;
+    const Tensors& tensors;
+    const recovery_options& options;
+    std::vector<segment> before;
+    std::vector<segment> after;
+
+    /// Over the `size` ranks of the survivors' communicator.
+    recovery_call(const survivors_of<Topology>& survivors, const Tensors& all, const recovery_options& how, int size)
+        : from(survivors), tensors(all), options(how), before(segments_over(all, survivors.before.size())),
+          after(segments_over(all, size)) {}
+};
+
 /// One copy of all elements: its division, and the rank before the failure that holds each shard of it, or -1.
 struct held_copy {
     std::vector<segment> segments;
@@ -88,22 +103,21 @@ struct lost_range {
 /// several survivors hold it, they share the work.
 class recovery_plan {
 public:
-    /// For tensors divided as `before` over the ranks of the topology and as `after` over the survivors, on survivor
-    /// `rank`, with elements of `element_bytes` bytes.
-    template <topology Topology>
-    recovery_plan(const survivors_of<Topology>& from, std::vector<segment> before, std::vector<segment> after,
-                  std::vector<held_copy> copies, int rank, const recovery_options& options, std::size_t element_bytes)
-        : before_(std::move(before)), after_(std::move(after)), copies_(std::move(copies)), rank_(rank),
-          element_bytes_(element_bytes), lost_shards_only_(options.lost_shards_only),
-          survivor_(static_cast<std::size_t>(from.before.size()), -1) {
-        for (std::size_t r = 0; r != from.ranks.size(); ++r) {
-            survivor_[static_cast<std::size_t>(from.ranks[r])] = static_cast<int>(r);
+    /// For survivor `rank` of `call`, with elements of `element_bytes` bytes.
+    template <class Call>
+    recovery_plan(const Call& call, std::vector<held_copy> copies, int rank, std::size_t element_bytes)
+        : before_(call.before), after_(call.after), copies_(std::move(copies)), rank_(rank),
+          element_bytes_(element_bytes), lost_shards_only_(call.options.lost_shards_only),
+          survivor_(static_cast<std::size_t>(call.from.before.size()), -1) {
+        const std::vector<int>& ranks = call.from.ranks;
+        for (std::size_t r = 0; r != ranks.size(); ++r) {
+            survivor_[static_cast<std::size_t>(ranks[r])] = static_cast<int>(r);
         }
-        holds_.assign(from.ranks.size(), true);
+        holds_.assign(ranks.size(), true);
         const list_division whole(before_, before_.data(), 0, 0);
-        const std::size_t shards = survivor_.size() - (options.lost_shards_only ? from.ranks.size() : 0);
+        const std::size_t shards = survivor_.size() - (lost_shards_only_ ? ranks.size() : 0);
         const std::size_t bytes = (whole.last().elements + whole.last_count()) * shards * element_bytes;
-        const std::size_t chunks = ceil_div(bytes, std::max<std::size_t>(options.chunk_bytes, 1));
+        const std::size_t chunks = ceil_div(bytes, std::max<std::size_t>(call.options.chunk_bytes, 1));
         chunks_ = list_chunks(whole, static_cast<int>(std::min<std::size_t>(chunks, 1 << 30)), 1);
     }
     recovery_plan(const recovery_plan&) = delete;

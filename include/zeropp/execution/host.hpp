@@ -80,8 +80,8 @@ private:
 
         ~team() {
             closing_ = true;
-            rounds_.fetch_add(1);
-            rounds_.notify_all();
+            calls_.fetch_add(1);
+            calls_.notify_all();
             for (std::thread& helper : helpers_) helper.join();
         }
 
@@ -102,8 +102,8 @@ private:
             call_ = call;
             held_ = held;
             busy_.store(helpers_.size());
-            rounds_.fetch_add(1);
-            rounds_.notify_all();
+            calls_.fetch_add(1);
+            calls_.notify_all();
             call(held);
             for (std::size_t busy = busy_.load(); busy != 0; busy = busy_.load()) busy_.wait(busy);
         }
@@ -111,7 +111,7 @@ private:
     private:
         void help() {
             for (std::uint32_t seen = 0;; ++seen) {
-                rounds_.wait(seen);
+                calls_.wait(seen);
                 if (closing_) return;
                 call_(held_);
                 if (busy_.fetch_sub(1) == 1) busy_.notify_one();
@@ -122,8 +122,8 @@ private:
         runner run_;
         void (*call_)(const void*) = nullptr;
         const void* held_ = nullptr;
-        /// Number of rounds of calls to the helpers, and number of helpers that have not returned in the last round.
-        std::atomic<std::uint32_t> rounds_ = 0;
+        /// Number of calls of all helpers, and number of helpers that have not returned from the last one.
+        std::atomic<std::uint32_t> calls_ = 0;
         std::atomic<std::size_t> busy_ = 0;
         std::atomic<bool> closing_ = false;
         std::vector<std::thread> helpers_;

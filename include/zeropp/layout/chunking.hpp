@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// Division of a shard into chunks, and workspaces of collectives. Plans use them, too.
+/// Division of a shard into chunks.
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -73,57 +72,6 @@ constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_
     constexpr int last = Topology::levels - 1;
     return overlaps && last > 0 && has_hop(ranks, last) ? automatic_chunks(message_bytes) : 1;
 }
-
-/// Number of messages that the inter-node hops of all rounds bring to one rank: one for each group if groups are of
-/// equal size.
-template <topology Topology>
-constexpr std::size_t inter_node_slots(const Topology& ranks) {
-    return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());
-}
-
-/// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` for each
-/// slot.
-template <topology Topology>
-constexpr std::size_t update_workspace(const Topology& ranks, std::size_t differences, std::size_t gathered) {
-    return inter_node_slots(ranks) * differences + static_cast<std::size_t>(slot_count(ranks)) * gathered;
-}
-
-/// Number of messages that a rank sends in a reduction along `level`; 0 without a hop along it.
-template <topology Topology>
-constexpr std::size_t reduction_slots(const Topology& ranks, int level) {
-    if (!has_hop(ranks, level)) return 0;
-    return static_cast<std::size_t>(level == 0 ? slot_count(ranks)
-                                               : most_rounds(ranks) * slots_beyond(ranks, level - 1));
-}
-
-/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. Two chunks take turns.
-template <int Levels>
-struct reduce_buffers {
-    /// Bytes of one rank's messages to all others, by level.
-    by_level<std::size_t, Levels> sent;
-
-    /// For messages of the largest chunk, of `message_bytes` bytes by level.
-    template <topology Topology>
-    constexpr reduce_buffers(const Topology& ranks, const by_level<std::size_t, Levels>& message_bytes)
-        : sent(message_bytes) {
-        for (int l = 0; l != Levels; ++l) sent[static_cast<std::size_t>(l)] *= reduction_slots(ranks, l);
-    }
-
-    /// Offset of the buffer to send along `level`, which that to receive follows; of all levels, all bytes.
-    constexpr std::size_t offset(int level) const {
-        std::size_t bytes = 0;
-        for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];
-        return bytes;
-    }
-
-    /// Workspace bytes for `chunks` chunks.
-    constexpr std::size_t workspace(std::size_t chunks) const {
-        return std::min<std::size_t>(chunks, 2) * offset(Levels);
-    }
-};
-
-template <topology Topology>
-reduce_buffers(const Topology&, const by_level<std::size_t, Topology::levels>&) -> reduce_buffers<Topology::levels>;
 
 }  // namespace detail
 

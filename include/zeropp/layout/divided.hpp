@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -23,14 +24,7 @@
 
 namespace zeropp {
 
-class tensors_shape;
-
 namespace detail {
-template <class F>
-auto over_ranks(int ranks, const tensors_shape& tensors, F f);
-template <class F>
-auto over_group(int group_size, const tensors_shape& tensors, F f);
-
 template <class R>
 inline constexpr bool is_tensor_list = false;
 template <class T, class Space>
@@ -56,36 +50,6 @@ template <class R, class Space>
 concept mutable_tensors_in =
     mutable_array_in<R, Space> ||
     (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
-
-/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers. All `*_workspace_bytes` take it.
-class tensors_shape {
-public:
-    tensors_shape(std::size_t elements) : elements_(elements) {}
-    template <class T, class Space>
-    tensors_shape(const tensor_list<T, Space>& list)
-        : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_groups_(list.over_groups()),
-          list_ranks_(list.ranks()), digest_(list.digest()) {}
-
-    /// Why the tensors cannot be used over `ranks` ranks, as "expected ..., given ..."; empty if they can.
-    std::string ranks_problem(int ranks) const {
-        return list_ ? detail::list_ranks_problem(list_ranks_, ranks) : std::string();
-    }
-    /// Why the tensors cannot be used over groups of `group_size`; empty if they can.
-    std::string group_problem(int group_size) const { return list_ ? over_groups_.problem(group_size) : std::string(); }
-
-private:
-    template <class F>
-    friend auto detail::over_ranks(int ranks, const tensors_shape& tensors, F f);
-    template <class F>
-    friend auto detail::over_group(int group_size, const tensors_shape& tensors, F f);
-
-    bool list_ = false;
-    std::size_t elements_ = 0;
-    std::span<const segment> over_ranks_;
-    detail::group_segments over_groups_;
-    int list_ranks_ = 0;
-    std::uint64_t digest_ = 0;
-};
 
 namespace detail {
 
@@ -143,13 +107,9 @@ public:
         return chunks;
     }
 
-    /// Empty if the previous chunk was extended to the end of its tensor, or the list has no elements.
     list_slices operator[](std::size_t c) const {
-        const list_slices none{resident_, 0, 0, 0, 0, {}, {}};
-        if (size_ == 0) return none;
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
-        if (from.tensor == to.tensor && from.begin == to.begin) return none;
         // A chunk that ends where a tensor begins has the one before as its last.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
@@ -168,16 +128,14 @@ private:
         std::size_t begin;
     };
 
-    /// Boundary of chunks near element e: the next whole block of e's tensor, or the next tensor.
+    /// Boundary of chunks near element e: the begin of its block. Others are at least a block apart, so none are equal.
     point at(std::size_t e) const {
         std::size_t tensor = 0;
         for (std::size_t end = segments_.size(); end - tensor > 1;) {
             const std::size_t middle = tensor + (end - tensor) / 2;
             (segments_[middle].place.elements <= e ? tensor : end) = middle;
         }
-        const segment& s = segments_[tensor];
-        const std::size_t begin = round_up(e - s.place.elements, quantum_);
-        return begin < s.part.slice_size() ? point{tensor, begin} : point{tensor + 1, 0};
+        return {tensor, (e - segments_[tensor].place.elements) / quantum_ * quantum_};
     }
 
     std::span<const segment> segments_;
@@ -214,28 +172,62 @@ private:
     std::uint64_t digest_;
 };
 
-/// Calls f(division of `tensors`) over the ranks of a topology, or of a group.
-template <class F>
-auto over_ranks(int ranks, const tensors_shape& tensors, F f) {
-    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.elements_, tensors.digest_))
-                         : f(tensor_division(tensors.elements_, ranks));
-}
+}  // namespace detail
+
+/// The ranks that share whole tensors: all, or those of a group.
+struct sharing_ranks {
+    int count;
+    bool of_group = false;
+};
+
+/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers. All `*_workspace_bytes` take it.
+class tensors_shape {
+public:
+    tensors_shape(std::size_t elements) : elements_(elements) {}
+    template <class T, class Space>
+    tensors_shape(const tensor_list<T, Space>& list)
+        : elements_(list.elements()),
+          list_(list_shape{list.over_ranks(), list.over_groups(), list.ranks(), list.digest()}) {}
+
+    std::size_t elements() const { return elements_; }
+    bool is_list() const { return list_.has_value(); }
+
+    /// Why the tensors cannot be divided over `ranks`, as "expected ..., given ..."; empty if they can.
+    std::string problem(const sharing_ranks& ranks) const {
+        if (!list_) return {};
+        return ranks.of_group ? list_->groups.problem(ranks.count)
+                              : detail::list_ranks_problem(list_->ranks, ranks.count);
+    }
+
+    /// f(division of the tensors over `ranks`). Throws precondition_error if a group has no rank.
+    template <class F>
+    auto divided(const sharing_ranks& ranks, F f) const {
+        if (ranks.count < 1) {
+            throw precondition_error("secondary_partition", "a group of at least 1 rank", std::to_string(ranks.count));
+        }
+        if (!list_) return f(detail::tensor_division(elements_, ranks.count));
+        return f(detail::list_division(ranks.of_group ? list_->groups.of(ranks.count) : list_->over_ranks, nullptr,
+                                       elements_, list_->digest));
+    }
+
+private:
+    struct list_shape {
+        std::span<const segment> over_ranks;
+        detail::group_segments groups;
+        int ranks;
+        std::uint64_t digest;
+    };
+
+    std::size_t elements_;
+    std::optional<list_shape> list_;  // none: one tensor
+};
+
+namespace detail {
+
+/// Calls f(division of `tensors`) over the ranks of a topology.
 template <topology Topology, class F>
 auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
-    return over_ranks(ranks.size(), tensors, f);
-}
-template <class F>
-auto over_group(int group_size, const tensors_shape& tensors, F f) {
-    if (group_size < 1)
-        throw precondition_error("secondary_partition", "a group of at least 1 rank", std::to_string(group_size));
-    if (!tensors.list_) return f(tensor_division(tensors.elements_, group_size));
-    return f(list_division(tensors.over_groups_.of(group_size), nullptr, tensors.elements_, tensors.digest_));
-}
-
-/// Bytes of each message of `tensors`: of a rank's whole shards if a division, or of chunks of them.
-template <quantizer Q, class Tensors>
-std::size_t wire_bytes_of(const Tensors& tensors) {
-    return wire_layout<Q>(tensors.last_count(), tensors.last()).bytes;
+    return tensors.divided({ranks.size()}, f);
 }
 
 /// True if `part` overlaps `full` and does not begin at its element `offset`.
@@ -252,13 +244,16 @@ struct array_operand {
 
     view<T, Space> array;
 
+    /// Number of tensors, and each.
+    static std::size_t size() { return 1; }
+    view<T, Space> operator[](std::size_t) const { return array; }
     /// Tensor argument of a codec.
     T* tensor() const { return array.data(); }
+    tensor_division divided(const sharing_ranks& ranks) const { return {array.size(), ranks.count}; }
     template <topology Topology>
     tensor_division over_ranks(const Topology& ranks) const {
-        return {array.size(), ranks.size()};
+        return divided({ranks.size()});
     }
-    tensor_division over_group(int group_size) const { return {array.size(), group_size}; }
     tensors_shape shape() const { return array.size(); }
     std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
@@ -303,14 +298,16 @@ struct list_operand {
 
     const tensor_list<T, Space>& list;
 
+    std::size_t size() const { return list.size(); }
+    view<T, Space> operator[](std::size_t t) const { return list[t]; }
     tensor_table<T> tensor() const { return {list.resident_tensors()}; }
-    template <topology Topology>
-    list_division over_ranks(const Topology&) const {
-        return {list.over_ranks(), list.resident_over_ranks(), list.elements(), list.digest()};
+    list_division divided(const sharing_ranks& ranks) const {
+        const std::span<const segment> parts = ranks.of_group ? list.over_groups().of(ranks.count) : list.over_ranks();
+        return {parts, list.resident(parts), list.elements(), list.digest()};
     }
-    list_division over_group(int group_size) const {
-        return {list.over_groups().of(group_size), list.resident_over_group(group_size), list.elements(),
-                list.digest()};
+    template <topology Topology>
+    list_division over_ranks(const Topology& ranks) const {
+        return divided({ranks.size()});
     }
     tensors_shape shape() const { return list; }
     std::size_t elements() const { return list.elements(); }

@@ -82,7 +82,9 @@ struct slices {
     constexpr ZEROPP_HOST_DEVICE std::size_t index(const section& p, int s) const { return origin + p.offset(rank(s)); }
     constexpr ZEROPP_HOST_DEVICE message_place last() const { return {}; }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return count; }
-    constexpr slices only_slot(int s) const { return {part, slice_order{}, begin, count, rank(s), 1, origin}; }
+    constexpr slices even_slots(int s, int n, int apart) const {
+        return in_slots(detail::evenly(rank(s), n, apart), n, n);
+    }
 
 private:
     constexpr ZEROPP_HOST_DEVICE section only() const { return {part, part.slice_size(), begin, count, {}, {}}; }
@@ -169,8 +171,10 @@ struct list_slices {
         run.own = true;
         return run;
     }
-    /// The s-th slot alone; its number is then its rank.
-    constexpr list_slices only_slot(int s) const { return in_slots({}, rank(s), 1); }
+    /// The `n` slots from the s-th on, each of a rank `apart` above the one's before, in an order without a table.
+    constexpr list_slices even_slots(int s, int n, int apart) const {
+        return in_slots(detail::evenly(rank(s), n, apart), n, n);
+    }
 
 private:
     /// Place of the i-th tensor in these messages, which begin with element `begin` of the first one.
@@ -198,7 +202,9 @@ struct packed_slices : Slices {
         of.stride = of.part.slice_size();
         return Slices::index(of, s);
     }
-    constexpr packed_slices only_slot(int s) const { return {Slices::only_slot(s), stride, in_memory(s)}; }
+    constexpr packed_slices even_slots(int s, int n, int apart) const {
+        return {Slices::even_slots(s, n, apart), stride, in_memory(s)};
+    }
 };
 
 /// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.

@@ -124,16 +124,16 @@ public:
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
-        world_ = segments(ranks_);
+        segments_ = segments(ranks_);
         for (int g = 0; g != ranks.groups(); ++g) group_sizes_.push_back(ranks.group_size(g));
         std::sort(group_sizes_.begin(), group_sizes_.end());
         group_sizes_.erase(std::unique(group_sizes_.begin(), group_sizes_.end()), group_sizes_.end());
         for (const int size : group_sizes_) {
             const std::vector<segment> of_group = segments(size);
-            groups_.insert(groups_.end(), of_group.begin(), of_group.end());
+            segments_.insert(segments_.end(), of_group.begin(), of_group.end());
         }
         for (std::size_t t = 0; t != tensors_.size(); ++t) require_room(t);
-        for (const segment& s : world_) {
+        for (const segment& s : over_ranks()) {
             for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest_ = (digest_ ^ n) * 0x100000001b3;
         }
         make_resident(memory...);
@@ -166,18 +166,16 @@ public:
 
     // For collectives.
 
-    /// Segments of whole tensors over all ranks, or over the ranks of a group: in host memory, and (`resident_`) in
-    /// Space.
-    std::span<const segment> over_ranks() const { return world_; }
-    detail::group_segments over_groups() const { return {group_sizes_, groups_}; }
-    const segment* resident_over_ranks() const { return reinterpret_cast<const segment*>(memory_.view().data()); }
-    const segment* resident_over_group(int size) const {
-        return resident_over_ranks() + world_.size() + (over_groups().of(size).data() - groups_.data());
+    /// Segments of whole tensors over all ranks, or over the ranks of a group, in host memory.
+    std::span<const segment> over_ranks() const { return std::span(segments_).first(ranks_ != 0 ? size() : 0); }
+    detail::group_segments over_groups() const {
+        return {group_sizes_, std::span(segments_).subspan(over_ranks().size())};
     }
-    /// Addresses of the tensors, in Space.
-    T* const* resident_tensors() const {
-        return reinterpret_cast<T* const*>(resident_over_ranks() + world_.size() + groups_.size());
+    /// These segments in Space, and the addresses of the tensors.
+    const segment* resident(std::span<const segment> some) const {
+        return reinterpret_cast<const segment*>(memory_.view().data()) + (some.data() - segments_.data());
     }
+    T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident(segments_) + segments_.size()); }
 
     /// Segments of whole tensors over any number of ranks above 0, in host memory.
     std::vector<segment> segments(int ranks) const {
@@ -209,7 +207,7 @@ private:
     }
 
     void require_room(std::size_t t) const {
-        const segment& s = world_[t];
+        const segment& s = segments_[t];
         const division& how = tensors_[t].divided;
         const auto fail = [t](const std::string& expected, std::size_t given) {
             throw precondition_error("tensor_list", "tensor " + std::to_string(t) + " " + expected,
@@ -248,8 +246,7 @@ private:
         std::vector<T*> addresses;
         addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
-        memory_ = detail::resident<Space>(
-            detail::joined_bytes(std::span(world_), std::span(groups_), std::span(addresses)), memory...);
+        memory_ = detail::resident<Space>(detail::joined_bytes(std::span(segments_), std::span(addresses)), memory...);
     }
 
     std::vector<list_tensor<T, Space>> tensors_;
@@ -261,8 +258,7 @@ private:
     bool arrays_overlap_ = false;
     std::vector<std::uint32_t> by_address_;
     std::uint64_t digest_ = 0xcbf29ce484222325;
-    std::vector<segment> world_;
-    std::vector<segment> groups_;  // of each group size in turn
+    std::vector<segment> segments_;  // over all ranks, then over groups of each size in turn
     workspace<Space> memory_;
 };
 

@@ -6,32 +6,49 @@
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <type_traits>
 
 namespace zeropp {
 
-/// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
-struct wire_format {
-    short_text name;
+/// Sizes of messages.
+struct message_format {
     std::size_t block_size;
+    /// Bytes of a message with a number of elements of its last, or only, tensor, and the place of that tensor.
+    std::size_t (*bytes_at)(std::size_t elements, const message_place& last);
+
+    /// Bytes of a message of `elements` elements of one tensor.
+    std::size_t bytes(std::size_t elements) const { return bytes_at(elements, {}); }
+    /// Bytes of each message of `tensors`: of a rank's whole shards if a division, or of chunks of them.
+    template <class Tensors>
+    std::size_t bytes_of(const Tensors& tensors) const {
+        return bytes_at(tensors.last_count(), tensors.last());
+    }
+};
+
+/// The format of messages of Q.
+template <quantizer Q>
+inline constexpr message_format format_of{Q::block_size, [](std::size_t elements, const message_place& last) {
+                                              return wire_layout<Q>(elements, last).bytes;
+                                          }};
+
+/// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
+struct wire_format : message_format {
+    short_text name;
     /// Bits of a code, on average over a block.
     double code_bits;
     /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
     bool plain;
-    /// Bytes of a message of `elements` elements.
-    std::size_t (*bytes)(std::size_t elements);
 };
 
 /// The format of `q`. Sizes depend on the type Q alone, not on values such as a seed.
 template <quantizer Q>
 wire_format wire_format_of(const Q& q) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    return {q.name(), block_size, 8.0 * static_cast<double>(code_bytes<Q>(block_size)) / Q::block_size,
-            Q::code_bits >= 16 && std::is_empty_v<typename Q::params>,
-            [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
+    constexpr std::size_t block_size = format_of<Q>.block_size;
+    return {format_of<Q>, q.name(), 8.0 * static_cast<double>(code_bytes<Q>(block_size)) / Q::block_size,
+            Q::code_bits >= 16 && std::is_empty_v<typename Q::params>};
 }
 
 /// Formats of messages along each level: within the node, between nodes and, for three levels, between sites; there
@@ -45,10 +62,8 @@ struct level_formats {
     const wire_format& at(int level) const {
         return level == 0 ? intra_node : level == 1 || !inter_site ? inter_node : *inter_site;
     }
-    /// Elements of the largest block.
-    std::size_t largest_block() const {
-        return std::max({intra_node.block_size, inter_node.block_size, inter_site ? inter_site->block_size : 1});
-    }
+    /// The formats of three levels.
+    std::array<message_format, 3> by_level() const { return {at(0), at(1), at(2)}; }
 };
 
 }  // namespace zeropp

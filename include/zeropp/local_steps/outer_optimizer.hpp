@@ -134,26 +134,6 @@ struct outer_update {
     }
 };
 
-/// Number of arrays in tensors: of a list, or 1.
-template <class Tensors>
-std::size_t number_of_arrays(const Tensors& tensors) {
-    if constexpr (is_tensor_list<std::remove_cvref_t<Tensors>>) {
-        return tensors.size();
-    } else {
-        return 1;
-    }
-}
-
-/// Array t of a list, or the only array.
-template <class Space, class Tensors>
-auto array_of(Tensors& tensors, [[maybe_unused]] std::size_t t) {
-    if constexpr (is_tensor_list<std::remove_cvref_t<Tensors>>) {
-        return tensors[t];
-    } else {
-        return as_view<Space>(tensors);
-    }
-}
-
 }  // namespace detail
 
 /// State of training with local steps on one rank: for its shards of some weights, the anchor (weights at the last
@@ -178,8 +158,8 @@ public:
     /// and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
     outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
-        : sizes_(sizes_of(weights)), begins_(begins_of(sizes_)), storage_(as_view<Space>(storage)),
-          differences_(listed(counterparts)) {
+        : storage_(as_view<Space>(storage)), part_size_(part_size(weights)),
+          differences_(listed(counterparts, weights)) {
         const std::string problem = workspace_problem(storage_, storage_bytes(weights));
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
@@ -191,7 +171,7 @@ public:
     /// Bytes of storage on each rank.
     template <tensors_in<Space> Weights>
     static std::size_t storage_bytes(const Weights& weights) {
-        return 3 * begins_of(sizes_of(weights)).back() * sizeof(float);
+        return 3 * part_size(weights) * sizeof(float);
     }
 
     /// anchor = weights, momentum = 0: the state before the first inner step. Enqueued on `exec`, no communication.
@@ -247,10 +227,10 @@ public:
         completed_ = std::make_shared<std::atomic<std::uint64_t>>(exchanges);
     }
     /// Bytes of the state, complete when the work of the last call is.
-    view<std::byte, Space> state() const { return storage_.subview(0, 3 * begins_.back() * sizeof(float)); }
+    view<std::byte, Space> state() const { return storage_.subview(0, 3 * part_size_ * sizeof(float)); }
 
     /// Anchor of array t of the weights; the same bits in all islands.
-    view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begins_[t]), sizes_[t]}; }
+    view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begin(t)), differences_[t].size()}; }
 
     /// Number of elements of the rank's shards.
     std::size_t elements() const { return differences_.elements(); }
@@ -266,14 +246,15 @@ public:
             if (weights.has_gaps() && weights.ranks() != 0)
                 return "expected tensors without gaps, given some with gaps";
         }
-        if (const std::size_t given = detail::number_of_arrays(weights); given != sizes_.size()) {
-            return "expected weights of " + std::to_string(sizes_.size()) + " tensors, given " + std::to_string(given);
+        const auto arrays = detail::operand_of<Space>(weights);
+        if (arrays.size() != differences_.size()) {
+            return "expected weights of " + std::to_string(differences_.size()) + " tensors, given " +
+                   std::to_string(arrays.size());
         }
-        for (std::size_t t = 0; t != sizes_.size(); ++t) {
-            const std::size_t given = detail::array_of<Space>(weights, t).size();
-            if (given == sizes_[t]) continue;
-            return "expected weights of " + std::to_string(sizes_[t]) + " elements in tensor " + std::to_string(t) +
-                   ", given " + std::to_string(given);
+        for (std::size_t t = 0; t != arrays.size(); ++t) {
+            if (arrays[t].size() == differences_[t].size()) continue;
+            return "expected weights of " + std::to_string(differences_[t].size()) + " elements in tensor " +
+                   std::to_string(t) + ", given " + std::to_string(arrays[t].size());
         }
         return {};
     }
@@ -311,36 +292,37 @@ private:
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
 
-    template <class Weights>
-    static std::vector<std::size_t> sizes_of(const Weights& weights) {
-        std::vector<std::size_t> sizes;
-        for (std::size_t t = 0; t != detail::number_of_arrays(weights); ++t) {
-            sizes.push_back(detail::array_of<Space>(weights, t).size());
-        }
-        return sizes;
-    }
+    /// Elements of an array of `n`, up to the next 16-byte boundary.
+    static std::size_t padded(std::size_t n) { return round_up(n, workspace_alignment / sizeof(float)); }
 
-    /// First element of each tensor in one of the three parts of storage, on a 16-byte boundary; then the part's size.
-    static std::vector<std::size_t> begins_of(const std::vector<std::size_t>& sizes) {
-        std::vector<std::size_t> begins{0};
-        for (const std::size_t n : sizes) {
-            begins.push_back(begins.back() + round_up(n, workspace_alignment / sizeof(float)));
-        }
-        return begins;
+    /// Elements of each of the three parts of storage.
+    template <class Weights>
+    static std::size_t part_size(const Weights& weights) {
+        const auto arrays = detail::operand_of<Space>(weights);
+        std::size_t elements = 0;
+        for (std::size_t t = 0; t != arrays.size(); ++t) elements += padded(arrays[t].size());
+        return elements;
     }
 
     float* part(std::size_t p, std::size_t begin) const {
-        return reinterpret_cast<float*>(storage_.data()) + p * begins_.back() + begin;
+        return reinterpret_cast<float*>(storage_.data()) + p * part_size_ + begin;
     }
     float* anchor_at(std::size_t begin) const { return part(0, begin); }
     float* momentum_at(std::size_t begin) const { return part(1, begin); }
     float* difference_at(std::size_t begin) const { return part(2, begin); }
+    /// First element of array t in each part of storage.
+    std::size_t begin(std::size_t t) const {
+        return static_cast<std::size_t>(differences_[t].data() - difference_at(0));
+    }
 
-    template <topology Topology>
-    tensor_list<float, Space> listed(const Topology& counterparts) const {
+    template <topology Topology, class Weights>
+    tensor_list<float, Space> listed(const Topology& counterparts, const Weights& weights) const {
+        const auto arrays = detail::operand_of<Space>(weights);
         std::vector<list_tensor<float, Space>> tensors;
-        for (std::size_t t = 0; t != sizes_.size(); ++t) {
-            tensors.emplace_back(view<float, Space>(difference_at(begins_[t]), sizes_[t]));
+        float* first = difference_at(0);
+        for (std::size_t t = 0; t != arrays.size(); ++t) {
+            tensors.emplace_back(view<float, Space>(first, arrays[t].size()));
+            first += padded(arrays[t].size());
         }
         return tensor_list<float, Space>(counterparts, tensors);
     }
@@ -348,15 +330,15 @@ private:
     /// Enqueues function(address, place in a part of storage)(i) for every element i of every array.
     template <execution Execution, class Weights, class Function>
     void for_each_array(const Execution& exec, Weights& weights, const Function& function) const {
-        for (std::size_t t = 0; t != sizes_.size(); ++t) {
-            if (sizes_[t] == 0) continue;
-            codec<Execution>::each(exec, sizes_[t], function(detail::array_of<Space>(weights, t).data(), begins_[t]));
+        const auto arrays = detail::operand_of<Space>(weights);
+        for (std::size_t t = 0; t != arrays.size(); ++t) {
+            if (arrays[t].size() == 0) continue;
+            codec<Execution>::each(exec, arrays[t].size(), function(arrays[t].data(), begin(t)));
         }
     }
 
-    std::vector<std::size_t> sizes_;
-    std::vector<std::size_t> begins_;
     view<std::byte, Space> storage_;
+    std::size_t part_size_;
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;

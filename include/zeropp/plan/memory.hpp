@@ -4,9 +4,11 @@
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/elastic/partners.hpp>
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/schedule.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -63,7 +65,7 @@ template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) bytes += kept_as.bytes(partition(n, ranks.size()).slice_size());
-    return detail::inter_node_slots(ranks) * bytes;
+    return most_served(ranks) * bytes;
 }
 
 /// Bytes of the mirrors that a rank keeps for its partners, throughout training: the rank that keeps the most.
@@ -90,7 +92,7 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     for (const std::size_t n : tensors) {
         const std::size_t slice = partition(n, ranks.size()).slice_size();
         for (int l = 0; l != Topology::levels; ++l) {
-            bytes += detail::reduction_slots(ranks, l) * formats.at(l).bytes(slice);
+            bytes += reduction_slots(ranks, l) * formats.at(l).bytes(slice);
         }
     }
     return bytes;
@@ -113,22 +115,11 @@ std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> 
     return bytes;
 }
 
-namespace detail {
-/// bytes(chunks). If `auto_chunks`, the larger of a pipeline's and one execution's, which has one chunk.
-template <class Bytes>
-std::uint64_t largest_workspace(int chunks, Bytes bytes) {
-    return chunks == auto_chunks ? std::max(bytes(auto_chunks), bytes(1)) : bytes(chunks);
-}
-}  // namespace detail
-
 /// Workspace bytes of quantized_all_gather for `elements` elements.
 template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
-    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
-        const chunking cut = detail::planned_chunks(ranks, format, elements, c, format.block_size);
-        return static_cast<std::uint64_t>(slot_count(ranks)) * message_bytes(cut, format);
-    });
+    return detail::gather_workspace(ranks, detail::planned_tensor(ranks, elements), format, chunks);
 }
 
 /// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error unless the number
@@ -143,27 +134,15 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
-    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
-        const chunking cut = detail::planned_chunks(ranks, differences, elements, c,
-                                                    std::max(differences.block_size, kept_as.block_size));
-        return detail::update_workspace(ranks, message_bytes(cut, differences), message_bytes(cut, kept_as));
-    });
+    return detail::update_workspace(ranks, detail::planned_tensor(ranks, elements), {differences, kept_as}, chunks,
+                                    true);
 }
 
 /// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements.
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const level_formats& formats, std::size_t elements,
                                        int chunks = 1) {
-    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
-        const chunking cut =
-            detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, c, formats.largest_block());
-        if (cut.chunks == 0) return 0;
-        detail::by_level<std::size_t, Topology::levels> messages;
-        for (int l = 0; l != Topology::levels; ++l) {
-            messages[static_cast<std::size_t>(l)] = formats.at(l).bytes(cut.count(0));
-        }
-        return detail::reduce_buffers(ranks, messages).workspace(cut.chunks);
-    });
+    return detail::reduce_workspace(ranks, detail::planned_tensor(ranks, elements), formats.by_level(), chunks);
 }
 
 /// Bytes on each rank that live while a tensor computes and is communicated, each part for the largest tensor:

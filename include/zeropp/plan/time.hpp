@@ -2,13 +2,14 @@
 /// \file
 /// Time of a training step from rates and latencies of links: the alpha-beta model.
 
-#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,9 @@ struct machine {
     double codec_bytes_per_second = 0;
     /// Link from one whole site to the others, for topologies of three levels; its ranks share it.
     link_speed inter_site = inter_node;
+
+    /// The link of a level. Levels beyond the third have the third's.
+    const link_speed& at(int level) const { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
 };
 
 /// Seconds of one collective: along each level, and in the codec.
@@ -46,6 +50,8 @@ struct collective_time {
 
     /// Seconds of the hops and the codec.
     double total() const { return hops + codec; }
+    /// Seconds along a level. Levels beyond the third count as the third.
+    double& at(int level) { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
 
     collective_time& operator+=(const collective_time& other) {
         intra_node += other.intra_node;
@@ -71,29 +77,23 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Seconds of the hop within the slowest node, in one piece of `pieces`, if messages have `bytes` bytes.
+/// Seconds of a hop along `level`, in one piece of `pieces`, if messages have `bytes` bytes: in the slowest node, or
+/// over the link that all ranks of a node, or of a site, share. Every node sends one message of each slot to each other
+/// node, whatever its size; the ranks of the smallest start the most messages.
 template <topology Topology>
-double intra_node_seconds(const machine& m, const Topology& ranks, std::uint64_t bytes, double pieces) {
+double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
+    const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
+    if (level != 0) {
+        const int peers = extent(ranks, level) - 1;
+        return hop_seconds(m.at(level), static_cast<std::int64_t>(most_served(ranks)) / ranks.groups() * peers,
+                           of_peer * real(peers) * real(ranks_within(ranks, level - 1)) / pieces);
+    }
     double slowest = 0;
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
-        const column_rounds rounds = rounds_of(ranks, g);
-        const double sent = real(messages_along(ranks, 0, ranks.rank_of(g, 0))) * real(bytes);
-        slowest = std::max(slowest,
-                           hop_seconds(m.intra_node, std::int64_t{rounds.count()} * (rounds.ranks - 1), sent / pieces));
+        const int sends = sends_along(ranks, 0, ranks.rank_of(g, 0));
+        slowest = std::max(slowest, hop_seconds(m.intra_node, sends, of_peer * real(sends) / pieces));
     }
     return slowest;
-}
-
-/// Seconds of a hop along a later `level`, in one piece of `pieces`. All ranks of a node, or of a site, share its link.
-/// Every node sends one message of each column to each other node, whatever its size; the ranks of the smallest start
-/// the most messages.
-template <topology Topology>
-double shared_link_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
-    const int peers = extent(ranks, level) - 1;
-    int sharing = largest_group_size(ranks);
-    for (int l = 1; l < level; ++l) sharing *= extent(ranks, l);
-    return hop_seconds(level == 1 ? m.inter_node : m.inter_site, most_rounds(ranks) * peers,
-                       real(bytes) * real(peers) * real(slots_beyond(ranks, level)) * real(sharing) / pieces);
 }
 
 /// Times of a collective that sends messages of `bytes` in a hop along each level, in `chunks` equal chunks: the hop
@@ -103,11 +103,10 @@ collective_time all_hops(const machine& m, const Topology& ranks, level_bytes by
     constexpr int last = Topology::levels - 1;
     const double pieces = real(chunks);
     collective_time t;
-    t.intra_node = pieces * intra_node_seconds(m, ranks, bytes.intra_node, pieces);
-    double within = last == 0 ? 0 : t.intra_node, across = last == 0 ? t.intra_node : 0;
-    for (int l = 1; l <= last; ++l) {
-        const double seconds = pieces * shared_link_seconds(m, ranks, l, bytes.at(l), pieces);
-        (l == 1 ? t.inter_node : t.inter_site) += seconds;
+    double within = 0, across = 0;
+    for (int l = 0; l <= last; ++l) {
+        const double seconds = pieces * level_seconds(m, ranks, l, bytes.at(l), pieces);
+        t.at(l) += seconds;
         (l == last ? across : within) += seconds;
     }
     t.hops = std::max(within, across) + std::min(within, across) / pieces;
@@ -122,13 +121,12 @@ template <topology Topology>
 collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
                                 std::size_t elements, std::size_t element_bytes, int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
-    if (cut.chunks == 0) return {};
-    const std::uint64_t messages = message_bytes(cut, format);
-    collective_time t = detail::all_hops(m, ranks, detail::on_all_levels(messages), cut.chunks);
+    if (slice == 0) return {};
+    const auto sizes = detail::planned(ranks, std::array<message_format, 1>{format}, elements, chunks);
+    collective_time t = detail::all_hops(m, ranks, detail::on_all_levels(sizes.total(0)), sizes.cut.size());
     t.codec = detail::codec_seconds(m, format.plain,
                                     detail::real((slice + elements) * element_bytes) +
-                                        detail::real(messages) * (1.0 + detail::real(ranks.size())));
+                                        detail::real(sizes.total(0)) * (1.0 + detail::real(ranks.size())));
     return t;
 }
 
@@ -147,13 +145,11 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
         const int size = secondary_group_size(ranks, secondary.group_size, rank);
         const double message = detail::real(secondary.stored_as.bytes(partition(elements, size).slice_size()));
         collective_time of_node;
-        of_node.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, detail::real(sent.intra_node));
-        of_node.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
-                                                 detail::real(sent.inter_node) * detail::real(ranks.group_size(g)));
-        int of_site = ranks.group_size(g);
-        if constexpr (Topology::levels > 2) of_site *= extent(ranks, 1);
-        of_node.inter_site =
-            detail::hop_seconds(m.inter_site, peers.inter_site, detail::real(sent.inter_site) * detail::real(of_site));
+        for (int l = 0; l != Topology::levels; ++l) {
+            // The ranks of a node, or of a site, share its link.
+            of_node.at(l) += detail::hop_seconds(m.at(l), static_cast<std::int64_t>(peers.at(l)),
+                                                 detail::real(sent.at(l)) * detail::real(ranks_within(ranks, l - 1)));
+        }
         // One all-gather uses all kinds of links at once.
         of_node.hops = std::max({of_node.intra_node, of_node.inter_node, of_node.inter_site});
         of_node.codec = detail::codec_seconds(m, secondary.stored_as.plain,
@@ -170,14 +166,12 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
                                    int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
-                                                std::max(differences.block_size, kept_as.block_size));
-    if (cut.chunks == 0) return {};
-    const auto groups = detail::real(detail::inter_node_slots(ranks));
-    const std::uint64_t beyond = message_bytes(cut, differences);
-    const auto messages = detail::real(beyond);
+    if (slice == 0) return {};
+    const auto sizes = detail::planned(ranks, std::array<message_format, 2>{differences, kept_as}, elements, chunks);
+    const auto groups = detail::real(most_served(ranks));
+    const auto messages = detail::real(sizes.total(0));
     const auto kept = detail::real(kept_as.bytes(slice));
-    collective_time t = detail::all_hops(m, ranks, {message_bytes(cut, kept_as), beyond, beyond}, cut.chunks);
+    collective_time t = detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, sizes.cut.size());
     // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
         detail::codec_seconds(m, false,
@@ -195,12 +189,12 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
     const std::uint64_t message = kept_as.bytes(partition(elements, ranks.size()).slice_size());
     const auto kept = detail::real(message);
     collective_time t;
-    t.intra_node = detail::intra_node_seconds(m, ranks, message, 1);
+    t.intra_node = detail::level_seconds(m, ranks, 0, message, 1);
     t.hops = t.intra_node;
-    t.codec = detail::codec_seconds(
-        m, kept_as.plain,
-        detail::real(elements * element_bytes) +
-            kept * detail::real(detail::inter_node_slots(ranks) + static_cast<std::size_t>(ranks.size())));
+    t.codec =
+        detail::codec_seconds(m, kept_as.plain,
+                              detail::real(elements * element_bytes) +
+                                  kept * detail::real(most_served(ranks) + static_cast<std::size_t>(ranks.size())));
     return t;
 }
 
@@ -210,15 +204,14 @@ template <topology Topology>
 collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const level_formats& formats,
                                     std::size_t elements, std::size_t element_bytes, int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut =
-        detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks, formats.largest_block());
-    if (cut.chunks == 0) return {};
-    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(cut, formats), cut.chunks);
+    if (slice == 0) return {};
+    const auto sizes = detail::planned_reduction(ranks, formats, elements, chunks);
+    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), sizes.cut.size());
     // Each hop's messages are written once and read once.
     double messages = 0;
     bool plain = true;
     for (int l = 0; l != Topology::levels; ++l) {
-        messages += detail::real(detail::reduction_slots(ranks, l)) * detail::real(formats.at(l).bytes(slice));
+        messages += detail::real(reduction_slots(ranks, l)) * detail::real(formats.at(l).bytes(slice));
         plain = plain && formats.at(l).plain;
     }
     t.codec = detail::codec_seconds(m, plain, detail::real((elements + slice) * element_bytes) + 2 * messages);

@@ -5,7 +5,9 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/elastic/partners.hpp>
 #include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
@@ -13,13 +15,13 @@
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace zeropp {
@@ -35,6 +37,7 @@ struct volume {
 
     /// Bytes along a level. Levels beyond the third count as the third.
     constexpr std::uint64_t& at(int level) { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
+    constexpr std::uint64_t at(int level) const { return volume(*this).at(level); }
     constexpr volume& operator+=(const volume& other) {
         intra_node += other.intra_node;
         inter_node += other.inter_node;
@@ -48,61 +51,54 @@ struct volume {
     friend bool operator==(const volume&, const volume&) = default;
 };
 
-/// Bytes of one rank's messages of a shard, one for each chunk of `cut`.
-inline std::uint64_t message_bytes(const chunking& cut, const wire_format& format) {
-    if (cut.chunks == 0) return 0;
-    return (cut.chunks - 1) * format.bytes(cut.chunk) + format.bytes(cut.count(cut.chunks - 1));
-}
-
 namespace detail {
-/// Throws precondition_error unless `rank` is one of `ranks`.
-template <topology Topology>
-void require_rank(const Topology& ranks, int rank) {
-    if (rank >= 0 && rank < ranks.size()) return;
-    throw precondition_error("volume", "a rank from 0 to " + std::to_string(ranks.size() - 1), std::to_string(rank));
-}
-
 /// Throws precondition_error unless `given` is at least `least`. `expected` names the smallest number: "1 rank".
 inline void require_least(const char* where, const char* expected, int given, int least = 1) {
     if (given >= least) return;
     throw precondition_error(where, std::string("at least ") + expected, std::to_string(given));
 }
 
-/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `last` is the format
-/// of messages along the last level.
+/// A tensor over `ranks`.
 template <topology Topology>
-chunking planned_chunks(const Topology& ranks, const wire_format& last, std::size_t elements, int chunks,
-                        std::size_t block) {
+tensor_division planned_tensor(const Topology& ranks, std::size_t elements) {
     static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own shards");
-    const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    return {slice, chunks_for(chunks, ranks, last.bytes(slice), true), block};
+    return {elements, ranks.size()};
+}
+
+/// Chunks and messages of a tensor in `formats`. `auto_chunks` means as many chunks as a pipeline takes; `last` is the
+/// number of the format along the last level, which decides it.
+template <topology Topology, std::size_t Count>
+schedule<tensor_division, Count> planned(const Topology& ranks, const std::array<message_format, Count>& formats,
+                                         std::size_t elements, int chunks, std::size_t last = 0) {
+    const tensor_division whole = planned_tensor(ranks, elements);
+    return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
+}
+/// The same for a reduction along the levels of `formats`.
+template <topology Topology>
+schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
+                                               std::size_t elements, int chunks) {
+    return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
 }
 
 /// Bytes of a message along each level, or of all messages of a shard's chunks.
 using level_bytes = volume;
 
-/// The bytes of a shard's messages along each level.
-inline level_bytes bytes_by_level(const chunking& cut, const level_formats& formats) {
-    return {message_bytes(cut, formats.at(0)), message_bytes(cut, formats.at(1)), message_bytes(cut, formats.at(2))};
+/// The bytes of a shard's messages, in a format for each level.
+template <class Sizes>
+level_bytes bytes_by_level(const Sizes& sizes) {
+    return {sizes.total(0), sizes.total(1), sizes.total(2)};
 }
 constexpr level_bytes on_all_levels(std::uint64_t bytes) { return {bytes, bytes, bytes}; }
-
-/// Number of messages that `rank` sends along `level`, to all peers: in each round of its node, one for each node to
-/// every other rank of its own; for each column that it serves, one for each rank beyond the level to every peer.
-template <topology Topology>
-std::uint64_t messages_along(const Topology& ranks, int level, int rank) {
-    const column_rounds rounds = rounds_of(ranks, ranks.group_of(rank));
-    const int peers = level == 0 ? rounds.count() * (rounds.ranks - 1)
-                                 : rounds.served(ranks.index_of(rank)) * (extent(ranks, level) - 1);
-    return static_cast<std::uint64_t>(peers) * static_cast<std::uint64_t>(slots_beyond(ranks, level));
-}
 
 /// Bytes that `rank` sends if messages have `bytes`. Throws precondition_error unless `rank` is one of `ranks`.
 template <topology Topology>
 volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
-    require_rank(ranks, rank);
+    existing_rank("volume", ranks.size(), rank);
     volume sent;
-    for (int l = 0; l != Topology::levels; ++l) sent.at(l) += messages_along(ranks, l, rank) * bytes.at(l);
+    for (int l = 0; l != Topology::levels; ++l) {
+        const auto messages = static_cast<std::uint64_t>(sends_along(ranks, l, rank) * slots_beyond(ranks, l));
+        sent.at(l) += messages * bytes.at(l);
+    }
     return sent;
 }
 }  // namespace detail
@@ -112,10 +108,8 @@ volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                             std::size_t elements, int chunks = 1, int rank = 0) {
-    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
-                                                std::max(differences.block_size, kept_as.block_size));
-    const std::uint64_t beyond = message_bytes(cut, differences);
-    return detail::hop_volume(ranks, rank, {message_bytes(cut, kept_as), beyond, beyond});
+    const auto sizes = detail::planned(ranks, std::array<message_format, 2>{differences, kept_as}, elements, chunks);
+    return detail::hop_volume(ranks, rank, {sizes.total(1), sizes.total(0), sizes.total(0)});
 }
 
 /// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
@@ -138,12 +132,12 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
 template <topology Topology>
 volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror,
                      int rank = 0) {
-    detail::require_rank(ranks, rank);
+    detail::existing_rank("volume", ranks.size(), rank);
     const std::vector<int> members = partner_ranks(ranks, rank);
     const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
-    return detail::hop_volume(ranks.shrink(members), own, {.inter_node = bytes});
+    return detail::hop_volume(ranks.shrink(members), own, {.inter_node = bytes, .inter_site = bytes});
 }
 
 /// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
@@ -151,28 +145,17 @@ volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats, std::size_t elements, int chunks = 1,
                              int rank = 0) {
-    const chunking cut =
-        detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks, formats.largest_block());
-    return detail::hop_volume(ranks, rank, detail::bytes_by_level(cut, formats));
+    return detail::hop_volume(ranks, rank,
+                              detail::bytes_by_level(detail::planned_reduction(ranks, formats, elements, chunks)));
 }
 
 namespace detail {
-/// Bytes that `rank` sends in a two-shot quantized_all_reduce.
+/// Bytes that `rank` sends in a two-shot quantized_all_reduce, in formats of three levels and of the all-gather phase.
 template <topology Topology>
-volume two_shot_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
-                       std::size_t elements, int chunks, int rank) {
-    const chunking cut = planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks,
-                                        std::max(formats.largest_block(), all_gather.block_size));
-    return hop_volume(ranks, rank, bytes_by_level(cut, formats)) +
-           hop_volume(ranks, rank, on_all_levels(message_bytes(cut, all_gather)));
-}
-
-/// The format of the first level with a hop.
-template <topology Topology>
-const wire_format& first_hop_of(const Topology& ranks, const level_formats& formats) {
-    int level = 0;
-    while (!has_hop(ranks, level)) ++level;
-    return formats.at(level);
+volume two_shot_volume(const Topology& ranks, const std::array<message_format, 4>& formats, std::size_t elements,
+                       int chunks, int rank) {
+    const auto sizes = planned(ranks, formats, elements, chunks, Topology::levels - 1);
+    return hop_volume(ranks, rank, bytes_by_level(sizes)) + hop_volume(ranks, rank, on_all_levels(sizes.total(3)));
 }
 }  // namespace detail
 
@@ -181,15 +164,16 @@ const wire_format& first_hop_of(const Topology& ranks, const level_formats& form
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
                          std::size_t elements, int chunks = auto_chunks, int rank = 0) {
-    detail::require_rank(ranks, rank);
+    detail::existing_rank("volume", ranks.size(), rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t first_hop = detail::first_hop_of(ranks, formats).bytes(slice);
+    const std::uint64_t first_hop = formats.by_level()[detail::first_hop_of(ranks)].bytes(slice);
     if (prefers_one_shot(ranks.size(), first_hop, all_gather.bytes(slice))) {
         return detail::hop_volume(ranks, rank,
                                   detail::on_all_levels(static_cast<std::uint64_t>(ranks.size()) * first_hop));
     }
-    return detail::two_shot_volume(ranks, formats, all_gather, elements, chunks, rank);
+    return detail::two_shot_volume(ranks, {formats.at(0), formats.at(1), formats.at(2), all_gather}, elements, chunks,
+                                   rank);
 }
 
 /// Bytes that a rank sends in quantized_all_to_all for `elements` elements: along each level, to every other peer the
@@ -243,7 +227,7 @@ std::uint64_t outer_step_volume(const Topology& island, const local_steps& local
     const flat between(local.islands);
     const wire_format& f = local.differences;
     // With error feedback, the all-reduce is two-shot in every size.
-    return (local.residuals ? detail::two_shot_volume(between, {f, f}, f, shard, 1, 0)
+    return (local.residuals ? detail::two_shot_volume(between, {f, f, f, f}, shard, 1, 0)
                             : all_reduce_volume(between, {f, f}, f, shard, 1))
         .intra_node;
 }
@@ -257,45 +241,46 @@ constexpr int secondary_group_size(const Topology& ranks, int wanted, int rank) 
     return wanted == whole_nodes ? ranks.group_size(ranks.group_of(rank)) : wanted;
 }
 
-/// Number of a rank's peers in its secondary group: on its node, on others, and on other sites. A group is its node
-/// (`whole_nodes`) or, if nodes are of equal size, `group_size` consecutive ranks. Those require nodes of consecutive
-/// ranks. Throws precondition_error unless they divide the ranks, and are whole parts of nodes (or of sites) or whole
-/// ones: the numbers are then equal on all ranks.
-struct secondary_peers {
-    int intra_node;
-    int inter_node;
-    int inter_site = 0;
+/// True if `ranks` can be divided into secondary groups of `group_size` consecutive ranks: nodes are of equal size, and
+/// groups are equal parts of nodes and sites, or hold whole ones.
+template <topology Topology>
+bool can_be_secondary_groups(const Topology& ranks, int group_size) {
+    bool can = group_size >= 1 && has_equal_groups(ranks) && ranks.size() % group_size == 0;
+    for (int l = 0; can && l != Topology::levels; ++l) {
+        const int within = ranks_within(ranks, l);
+        can = within % group_size == 0 || group_size % within == 0;
+    }
+    return can;
+}
 
+/// Number of a rank's peers in its secondary group: on its node, on others, and on other sites. A group is its node
+/// (`whole_nodes`) or `group_size` consecutive ranks. Those require nodes of consecutive ranks. Throws
+/// precondition_error unless they can_be_secondary_groups: the numbers are then equal on all ranks.
+struct secondary_peers : volume {
     template <topology Topology>
     secondary_peers(const Topology& ranks, int group_size, int rank = 0) {
-        detail::require_rank(ranks, rank);
+        detail::existing_rank("volume", ranks.size(), rank);
         const int of_node = ranks.group_size(ranks.group_of(rank));
-        if (group_size == whole_nodes) {
-            intra_node = of_node - 1;
-            inter_node = 0;
-            return;
-        }
-        if (!has_equal_groups(ranks)) {
+        if (group_size != whole_nodes && !has_equal_groups(ranks)) {
             throw precondition_error("secondary group size", "whole nodes, since nodes differ in size",
                                      std::to_string(group_size));
         }
-        int of_site = ranks.size();
-        if constexpr (Topology::levels > 2) of_site = of_node * extent(ranks, 1);
-        const auto divides = [&](int ranks_there) {
-            return ranks_there % group_size == 0 || group_size % ranks_there == 0;
-        };
-        if (group_size < 1 || !(divides(of_node) && divides(of_site) && ranks.size() % group_size == 0)) {
-            const std::string of_sites =
-                of_site == ranks.size() ? "" : ", and the site's " + std::to_string(of_site) + " alike";
+        if (group_size != whole_nodes && !can_be_secondary_groups(ranks, group_size)) {
+            const std::string of_sites = Topology::levels > 2 && extent(ranks, 2) > 1
+                                             ? ", and the site's " + std::to_string(ranks_within(ranks, 1)) + " alike"
+                                             : "";
             throw precondition_error("secondary group size",
                                      "a divisor of the " + std::to_string(ranks.size()) +
                                          " ranks that divides the node's " + std::to_string(of_node) +
                                          " or is a multiple of them" + of_sites,
                                      std::to_string(group_size));
         }
-        intra_node = std::min(group_size, of_node) - 1;
-        inter_node = std::min(group_size, of_site) - 1 - intra_node;
-        inter_site = group_size - 1 - intra_node - inter_node;
+        int nearer = 1;
+        for (int l = 0; l != Topology::levels; ++l) {
+            const int within = group_size == whole_nodes ? of_node : std::min(group_size, ranks_within(ranks, l));
+            at(l) += static_cast<std::uint64_t>(within - nearer);
+            nearer = within;
+        }
     }
 };
 
@@ -308,9 +293,7 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
     if (elements == 0) return {};
     const int divided_over = secondary_group_size(ranks, group_size, rank);
     const std::uint64_t message = stored_as.bytes(partition(elements, divided_over).slice_size());
-    return {.intra_node = static_cast<std::uint64_t>(peers.intra_node) * message,
-            .inter_node = static_cast<std::uint64_t>(peers.inter_node) * message,
-            .inter_site = static_cast<std::uint64_t>(peers.inter_site) * message};
+    return peers * message;
 }
 
 /// hpZ: a second copy of the weights, divided over groups of `group_size` ranks, or over `whole_nodes`.

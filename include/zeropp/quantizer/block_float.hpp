@@ -13,40 +13,6 @@
 
 namespace zeropp {
 
-namespace detail {
-
-/// Elements in units of their block's scale, which is NaN in a block that decodes to NaN and may be zero in one of
-/// zeros.
-template <class Format>
-struct scaled_float {
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, float scale) noexcept {
-        // The sign of a NaN must not reach the message.
-        const std::uint32_t kept = is_finite(scale) ? 0xffffffffu : 0u;
-        return Format::encode(x * reciprocal(scale)) & kept;
-    }
-
-    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, float scale) noexcept {
-        return product(Format::decode(code), scale);
-    }
-
-    /// Bound of `Format`, plus 2^-21 of x for the rounding of float arithmetic, plus the last place of denormals.
-    static constexpr ZEROPP_HOST_DEVICE float error_bound(float x, float scale) noexcept {
-        const float magnitude = x < 0 ? -x : x;
-        return Format::error_bound(magnitude * reciprocal(scale)) * scale + magnitude * 0x1p-21f + 0x1p-149f;
-    }
-
-private:
-    /// 1 / scale, or 0. Depends on the block alone, so that compilers hoist it out of loops. They would not hoist a
-    /// division in a branch.
-    static constexpr ZEROPP_HOST_DEVICE float reciprocal(float scale) noexcept {
-        const bool extent = scale != 0;
-        const float inverse = quotient(1.0f, extent ? scale : 1.0f);
-        return extent ? inverse : 0.0f;
-    }
-};
-
-}  // namespace detail
-
 /// Each block of `BlockSize` elements becomes floats in `Format` and a scale.
 ///
 /// Format     `e4m3`, `e5m2`, `e2m3`, `e3m2` or `e2m1`
@@ -87,11 +53,13 @@ struct block_float {
     }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        return detail::scaled_float<Format>::encode(x, static_cast<float>(p.scale));
+        // The scale is NaN in a block that decodes to NaN. The sign of a NaN must not reach the message.
+        const std::uint32_t kept = is_finite(multiplier(p)) ? 0xffffffffu : 0u;
+        return Format::encode(x * reciprocal(p)) & kept;
     }
 
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
-        return detail::scaled_float<Format>::decode(code, static_cast<float>(p.scale));
+        return product(Format::decode(code), multiplier(p));
     }
 
     /// The scale, which multiplies the values of codes.
@@ -105,9 +73,11 @@ struct block_float {
         return (std::same_as<Scale, e8m0> ? beyond : Format::largest) * static_cast<float>(p.scale);
     }
 
-    /// Half a unit in the last place of x in `Format`, or the clipped part of x; plus float rounding.
+    /// Half a unit in the last place of x in `Format`, or the clipped part of x; plus 2^-21 of x for the rounding of
+    /// float arithmetic, plus the last place of denormals.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
-        return detail::scaled_float<Format>::error_bound(x, static_cast<float>(p.scale));
+        const float magnitude = x < 0 ? -x : x;
+        return Format::error_bound(magnitude * reciprocal(p)) * multiplier(p) + magnitude * 0x1p-21f + 0x1p-149f;
     }
 
     /// "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3", "mxfp4".
@@ -121,6 +91,16 @@ struct block_float {
             text.append(":").append(element_traits<Scale>::name);
         }
         return text;
+    }
+
+private:
+    /// 1 / scale, or 0 in a block of zeros. Depends on the block alone, so that compilers hoist it out of loops. They
+    /// would not hoist a division in a branch.
+    static constexpr ZEROPP_HOST_DEVICE float reciprocal(const params& p) noexcept {
+        const auto scale = static_cast<float>(p.scale);
+        const bool extent = scale != 0;
+        const float inverse = quotient(1.0f, extent ? scale : 1.0f);
+        return extent ? inverse : 0.0f;
     }
 };
 

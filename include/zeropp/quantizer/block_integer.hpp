@@ -6,6 +6,7 @@
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -38,13 +39,10 @@ struct block_integer {
         return Scheme::template fit<Bits, Scale>(s);
     }
 
-    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        return Scheme::template encode<Bits, Scale>(x, p);
-    }
-
-    /// Encodes with `noise` from (-1/2, 1/2), for `stochastic`.
-    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, float noise) const noexcept {
-        return Scheme::template encode<Bits, Scale>(x, p, noise);
+    /// Encodes to nearest or, for `stochastic`, with a `noise` from (-1/2, 1/2).
+    template <std::same_as<float>... Noise>
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, Noise... noise) const noexcept {
+        return Scheme::template encode<Bits, Scale>(x, p, noise...);
     }
 
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {

@@ -38,7 +38,7 @@ public:
     constexpr hops()
         requires(count > 0)
     = default;
-    constexpr hops(const Quantizers&... by_level)
+    constexpr explicit(count == 1) hops(const Quantizers&... by_level)
         requires(count > 0)
         : quantizers_(by_level...) {}
 

@@ -6,6 +6,7 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/scale.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -30,17 +31,47 @@ struct scale_params {
     Scale scale;
 };
 
+/// Codes that stand for multiples of a step, from -2^(Bits-1), or 1 above it unless `Wide`, to 2^(Bits-1) - 1. Zero is
+/// exact.
+template <bool Wide>
+struct multiples_of_step {
+    /// True if a value is a code times the step; true if it may lie above the highest code.
+    static constexpr bool multiplies = true;
+    static constexpr bool reaches_above = Wide;
+    /// The largest error in steps.
+    static constexpr float steps_off = Wide ? 1.0f : 0.5f;
+
+    template <scale_type Scale>
+    using params = scale_params<Scale>;
+
+    template <int Bits>
+    static constexpr std::int32_t highest = (1 << (Bits - 1)) - 1;
+    template <int Bits>
+    static constexpr std::int32_t lowest = -highest<Bits> - (Wide ? 1 : 0);
+
+    template <int Bits, scale_type Scale, std::same_as<float>... Noise>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, Noise... noise) noexcept {
+        return fold_sign<Bits>(nearest_code(x, static_cast<float>(p.scale), lowest<Bits>, highest<Bits>, noise...));
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
+        return product(static_cast<float>(unfold_sign<Bits>(code)), static_cast<float>(p.scale));
+    }
+
+    /// The step between codes.
+    template <scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
+        const float s = static_cast<float>(p.scale);
+        return s < 0 ? -s : s;
+    }
+};
+
 }  // namespace detail
 
 /// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1 and step absmax / qmax. Zero is exact. Error at most half a step.
-struct symmetric {
+struct symmetric : detail::multiples_of_step<false> {
     static constexpr std::string_view name = "symmetric";
-    /// True if a value is a code times the step; true if it may lie above the highest code.
-    static constexpr bool multiplies = true;
-    static constexpr bool reaches_above = false;
-
-    template <scale_type Scale>
-    using params = detail::scale_params<Scale>;
 
     /// Bits of the largest magnitude. Inf and NaN compare above every finite value.
     struct stats {
@@ -53,48 +84,18 @@ struct symmetric {
         constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t m) noexcept { absmax = m > absmax ? m : absmax; }
     };
 
-    /// The highest code.
-    template <int Bits>
-    static constexpr std::int32_t qmax = (1 << (Bits - 1)) - 1;
-
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
-        return {stored_step<Scale>(bits_float(s.absmax), static_cast<float>(qmax<Bits>))};
+        return {stored_step<Scale>(bits_float(s.absmax), static_cast<float>(highest<Bits>))};
     }
-
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
-        return detail::fold_sign<Bits>(nearest_code(x, static_cast<float>(p.scale), -qmax<Bits>, qmax<Bits>));
-    }
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
-        return detail::fold_sign<Bits>(dithered_code(x, static_cast<float>(p.scale), -qmax<Bits>, qmax<Bits>, noise));
-    }
-
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
-        return product(static_cast<float>(detail::unfold_sign<Bits>(code)), static_cast<float>(p.scale));
-    }
-
-    /// The step between codes, and the largest error in steps.
-    template <scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
-        return static_cast<float>(p.scale);
-    }
-    static constexpr float steps_off = 0.5f;
 };
 
 /// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign maps the block's extreme to the wider, negative end: one level more
 /// than in `symmetric`, so a smaller step. But a value as large, of the other sign, is off by a whole step. Zero is
 /// exact. Best at few bits.
-struct signed_absmax {
+struct signed_absmax : detail::multiples_of_step<true> {
     static constexpr std::string_view name = "signed";
-    static constexpr bool multiplies = true;
-    static constexpr bool reaches_above = true;
-
-    template <scale_type Scale>
-    using params = detail::scale_params<Scale>;
 
     /// Bits of the element of largest magnitude, rotated so that they compare by magnitude, then sign.
     struct stats {
@@ -110,40 +111,12 @@ struct signed_absmax {
         constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t e) noexcept { extreme = e > extreme ? e : extreme; }
     };
 
-    /// Code of the extreme, at the wider end.
-    template <int Bits>
-    static constexpr std::int32_t wide_end = -(1 << (Bits - 1));
-
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.extreme >= infinity_bits << 1) return {Scale(quiet_nan)};
         const float extreme = bits_float((s.extreme >> 1) | (s.extreme << 31));
-        return {stored_step<Scale>(extreme, static_cast<float>(wide_end<Bits>))};
+        return {stored_step<Scale>(extreme, static_cast<float>(lowest<Bits>))};
     }
-
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
-        const auto scale = static_cast<float>(p.scale);
-        return detail::fold_sign<Bits>(nearest_code(x, scale, wide_end<Bits>, -wide_end<Bits> - 1));
-    }
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
-        const auto scale = static_cast<float>(p.scale);
-        return detail::fold_sign<Bits>(dithered_code(x, scale, wide_end<Bits>, -wide_end<Bits> - 1, noise));
-    }
-
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
-        return symmetric::decode<Bits>(code, p);
-    }
-
-    /// The step between codes, and the largest error in steps.
-    template <scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
-        const float s = static_cast<float>(p.scale);
-        return s < 0 ? -s : s;
-    }
-    static constexpr float steps_off = 1.0f;
 };
 
 /// Codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact. Best for
@@ -201,15 +174,10 @@ struct asymmetric {
         return is_finite(static_cast<float>(scale)) ? params<Scale>{scale, minimum} : unfit;
     }
 
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
+    template <int Bits, scale_type Scale, std::same_as<float>... Noise>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, Noise... noise) noexcept {
         const float above = x - static_cast<float>(p.minimum);
-        return static_cast<std::uint32_t>(nearest_code(above, static_cast<float>(p.scale), 0, top<Bits>));
-    }
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
-        const float above = x - static_cast<float>(p.minimum);
-        return static_cast<std::uint32_t>(dithered_code(above, static_cast<float>(p.scale), 0, top<Bits>, noise));
+        return static_cast<std::uint32_t>(nearest_code(above, static_cast<float>(p.scale), 0, top<Bits>, noise...));
     }
 
     template <int Bits, scale_type Scale>

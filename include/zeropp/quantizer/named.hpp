@@ -13,6 +13,7 @@
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -90,19 +91,23 @@ struct named_quantizers {
     };
 };
 
-/// Pairs of quantizers that a program was compiled with, by both names. Each is an instance of the reductions.
+/// The `hops` that a program was compiled with, by the names of all levels. Each is an instance of the reductions.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The pair with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right
-    /// pairs.
-    static variant parse(std::string_view intra_node, std::string_view inter_node) {
+    /// The hops with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right ones.
+    template <std::convertible_to<std::string_view>... Names>
+    static variant parse(const Names&... by_level) {
         variant result;
-        const std::string wanted = detail::without_defaults(intra_node) + " + " + detail::without_defaults(inter_node);
+        std::string wanted, given;
+        const auto append = [&](std::string_view name) {
+            wanted += (wanted.empty() ? "" : " + ") + detail::without_defaults(name);
+            given.append(given.empty() ? "" : " + ").append(name);
+        };
+        (append(by_level), ...);
         if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
-            throw precondition_error("gradient quantizers", "one of " + list(),
-                                     "\"" + std::string(intra_node) + " + " + std::string(inter_node) + "\"");
+            throw precondition_error("gradient quantizers", "one of " + list(), "\"" + given + "\"");
         }
         return result;
     }

@@ -75,47 +75,32 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
     }
 }
 
-/// x / step, or 0 if the step is 0. Rounded twice: 1 / step, and its product with x.
-constexpr ZEROPP_HOST_DEVICE inline float steps_of(float x, float step) noexcept {
+/// The integer nearest to x / step (ties to even) within [low, high]. With a `noise` uniform over (-1/2, 1/2), one of
+/// the two integers next to x / step, the nearer one more often: x / step on average. Multiples of a step stay. 0 if
+/// `step` is 0, or not finite, in a block that decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22.
+///
+/// Rounded twice: 1 / step, and its product with x. Then adding 1.5 * 2^23 leaves the integer in the low mantissa bits,
+/// by operations that vectorise for every instruction set and give equal bits on all. As integers, such sums order like
+/// the floats, even far out of range. So integers are clamped: their minimum is one operation, that of floats several.
+template <std::same_as<float>... Noise>
+constexpr ZEROPP_HOST_DEVICE std::int32_t nearest_code(float x, float step, std::int32_t low, std::int32_t high,
+                                                       Noise... noise) noexcept {
     // Both depend on the block alone, so that compilers hoist them out of loops. They would not hoist a division in a
     // branch.
     const bool extent = step != 0;
     const float inverse = quotient(1.0f, extent ? step : 1.0f);
-    return product(x, extent ? inverse : 0.0f);
-}
-
-/// The integer nearest to `steps` (ties to even) within [low, high]; 0 if `step` is not finite, in a block that decodes
-/// to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22.
-///
-/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits, by operations that vectorise for every instruction
-/// set and give equal bits on all. As integers, such sums order like the floats, even far out of range. So integers are
-/// clamped: their minimum is one operation, that of floats several.
-constexpr ZEROPP_HOST_DEVICE inline std::int32_t whole_code(float steps, float step, std::int32_t low,
-                                                            std::int32_t high) noexcept {
     constexpr float middle = 12582912.0f;
     constexpr auto zero = static_cast<std::int32_t>(float_bits(middle));
     const bool decodes = is_finite(step);
     const std::int32_t lowest = zero + (decodes ? low : 0);
     const std::int32_t highest = zero + (decodes ? high : 0);
 
+    const float steps = (product(x, extent ? inverse : 0.0f) + ... + noise);
     const auto code = static_cast<std::int32_t>(float_bits(steps + middle));
     const std::int32_t raised = code < lowest ? lowest : code;
     // Named: GCC would subtract in both arms of a conditional, and have no minimum.
     const std::int32_t bounded = raised > highest ? highest : raised;
     return bounded - zero;
-}
-
-/// The integer nearest to x / step within [low, high].
-constexpr ZEROPP_HOST_DEVICE inline std::int32_t nearest_code(float x, float step, std::int32_t low,
-                                                              std::int32_t high) noexcept {
-    return whole_code(steps_of(x, step), step, low, high);
-}
-
-/// One of the two integers next to x / step within [low, high], the nearer one more often: x / step on average for
-/// `noise` uniform over (-1/2, 1/2). Keeps multiples of a step.
-constexpr ZEROPP_HOST_DEVICE inline std::int32_t dithered_code(float x, float step, std::int32_t low, std::int32_t high,
-                                                               float noise) noexcept {
-    return whole_code(steps_of(x, step) + noise, step, low, high);
 }
 
 }  // namespace zeropp

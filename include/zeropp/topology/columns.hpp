@@ -5,6 +5,7 @@
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,66 @@ constexpr int most_rounds(const Topology& ranks) {
     int fewest = ranks.group_size(0);
     for (int g = 1; g != ranks.groups(); ++g) fewest = std::min(fewest, ranks.group_size(g));
     return column_rounds{largest_group_size(ranks), fewest}.count();
+}
+
+/// Consecutive slots of messages that a rank has. `place` is the number of the first one's message among them.
+struct slot_range {
+    int first = 0;
+    int count = 1;
+    int place = 0;
+};
+
+/// The slots that a rank serves, in ranges: its own column first. Before the hop within the node, an all-gather has
+/// brought their messages to this rank; a reduction sums them there.
+struct served_slots {
+    column_rounds rounds;
+    int index;
+    int groups;
+
+    /// Number of ranges: 1 if groups are of equal size.
+    constexpr int size() const { return rounds.served(index); }
+    constexpr slot_range operator[](int i) const { return {rounds.column(i, index) * groups, groups, i * groups}; }
+};
+
+/// Slots that `rank` serves.
+template <topology Topology>
+constexpr served_slots served_by(const Topology& ranks, int rank) {
+    return {rounds_of(ranks, ranks.group_of(rank)), ranks.index_of(rank), ranks.groups()};
+}
+
+/// Calls f(place, owner) for each slot that `rank` serves, if it has a rank `owner`; `place` as in slot_range.
+template <topology Topology, class F>
+void for_each_served(const Topology& ranks, int rank, F f) {
+    const served_slots served = served_by(ranks, rank);
+    for (int i = 0; i != served.size(); ++i) {
+        for (int s = 0; s != served[i].count; ++s) {
+            const int owner = ranks.order().rank(served[i].first + s);
+            if (owner < ranks.size()) f(served[i].place + s, owner);
+        }
+    }
+}
+
+/// Number of slots that the rank that serves the most serves.
+template <topology Topology>
+constexpr std::size_t most_served(const Topology& ranks) {
+    return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());
+}
+
+/// Number of slots of the messages that a rank sends in a reduction along `level`: of the rank that sends the most. 0
+/// without a hop along it.
+template <topology Topology>
+constexpr std::size_t reduction_slots(const Topology& ranks, int level) {
+    if (!has_hop(ranks, level)) return 0;
+    if (level == 0) return static_cast<std::size_t>(slot_count(ranks));
+    return static_cast<std::size_t>(most_rounds(ranks) * slots_beyond(ranks, level - 1));
+}
+
+/// Number of times that `rank` sends to a peer along `level`, each time the messages of `slots_beyond(ranks, level)`
+/// slots: in each round of its group, or for each range that it serves.
+template <topology Topology>
+constexpr int sends_along(const Topology& ranks, int level, int rank) {
+    const served_slots served = served_by(ranks, rank);
+    return level == 0 ? served.rounds.count() * (served.rounds.ranks - 1) : served.size() * (extent(ranks, level) - 1);
 }
 
 /// True if both topologies have the same number of groups, each with the same number of ranks.

@@ -63,6 +63,12 @@ public:
     friend bool has_hop(const shard_owners& ranks, int level) { return zeropp::has_hop(ranks.all(), level); }
     /// Largest number of rounds of a group, of owners or not.
     friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
+    /// Slots of owners that `rank`, one of all ranks, serves.
+    friend served_slots served_by(const shard_owners& ranks, int rank) {
+        served_slots served = zeropp::served_by(ranks.all(), rank);
+        served.groups = ranks.groups();
+        return served;
+    }
 
 private:
     /// The ranks of the first `groups` groups.

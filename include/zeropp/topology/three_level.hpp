@@ -3,11 +3,16 @@
 /// A topology of nodes in sites.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/topology/topology.hpp>
+#include <zeropp/topology/two_level.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +55,31 @@ public:
     int rank_of(int group, int index) const { return (group % sites_ * nodes_ + group / sites_) * ranks_ + index; }
     /// Number of nodes of a site at level 1, of sites at level 2.
     int extent(int level) const { return level == 1 ? nodes_ : sites_; }
+    /// The nodes without sites: any ranks survive on these (`two_level::shrink`).
+    two_level nodes() const { return {groups(), ranks_}; }
+
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node and site.
+    /// Throws precondition_error for others than of this topology, and unless they follow one another in sites of as
+    /// many nodes of as many ranks: `nodes()` shrinks to others.
+    three_level shrink(std::span<const int> survivors) const {
+        std::set<int> sites, nodes;
+        for (const int rank : survivors) {
+            nodes.insert(detail::existing_rank("three_level", size(), rank) / ranks_);
+            sites.insert(rank / (ranks_ * nodes_));
+        }
+        const auto count = [](const auto& of) { return std::max(static_cast<int>(of.size()), 1); };
+        const three_level next(count(sites), std::max(count(nodes) / count(sites), 1),
+                               std::max(count(survivors) / count(nodes), 1));
+        bool equal = next.size() == static_cast<int>(survivors.size());
+        for (int r = 1; equal && r != next.size(); ++r) {
+            const auto old = survivors.subspan(static_cast<std::size_t>(r) - 1, 2);
+            equal = level_between(next, r - 1, r) == level_between(*this, old[0], old[1]);
+        }
+        if (equal) return next;
+        throw precondition_error("three_level", "survivors on sites of as many nodes of as many ranks",
+                                 detail::text_of(survivors) + "; `nodes()` shrinks to any");
+    }
+
     slice_order order() const { return {.groups = groups(), .table = rank_of_slot_.data()}; }
     /// The `topology_digest`.
     std::uint64_t digest() const { return digest_; }

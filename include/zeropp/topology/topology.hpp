@@ -31,14 +31,21 @@ struct slice_order {
     }
 };
 
+namespace detail {
+/// The order in which slots n, n + 1, ..., 2 n - 1 are the ranks `first`, `first` + `apart`, ...
+constexpr slice_order evenly(int first, int n, int apart) {
+    return {.groups = n, .group_stride = apart, .index_stride = first};
+}
+}  // namespace detail
+
 /// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices follow
 /// the ranks. A regular value.
 ///
 /// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level crosses the slowest
-/// links. Ranks that differ in the coordinate of one level only are peers along it. With one and two levels, groups may
-/// differ in size, and are numbered by their lowest rank. With three and more levels, groups form a grid of equal
-/// extents, and their numbers are mixed radix: the coordinate of level 1 is the most significant. If at most one level
-/// has several peers, slots number the ranks as the world does.
+/// links. Ranks that differ in the coordinate of one level only are peers along it. Groups may differ in size if no
+/// level beyond 1 has several peers. With one and two levels, groups are numbered by their lowest rank. With three and
+/// more levels, they form a grid of equal extents, and their numbers are mixed radix: the coordinate of level 1 is the
+/// most significant. If at most one level has several peers, slots number the ranks as the world does.
 ///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
@@ -125,6 +132,14 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     int slots = 1;
     for (int l = level + 1; l < Topology::levels; ++l) slots *= extent(ranks, l);
     return slots;
+}
+
+/// Number of ranks that differ in the coordinates of the levels up to `level` only: of the largest group for level 0.
+template <topology Topology>
+constexpr int ranks_within(const Topology& ranks, int level) {
+    int within = 1;
+    for (int l = 0; l <= level; ++l) within *= extent(ranks, l);
+    return within;
 }
 
 /// Level of the slowest links between ranks `a` and `b`: the last in which their coordinates differ.

@@ -87,24 +87,29 @@ private:
     [[gnu::noinline]] two_level(std::span<const int> node_of_rank, bool numbered) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         require_ranks(node_of_rank.size());
-        std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
-        std::sort(nodes.begin(), nodes.end());
-        nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-        std::vector<int> group_of_node(nodes.size(), -1);
-        if (numbered) {
-            group_of_node = nodes;
-            sizes_ = std::vector<int>(nodes.size());
-        }
+        // No std::sort: it takes longer to compile than the rest of this constructor.
+        std::vector<int> names;  // of the groups so far
+        int highest = 0;         // of the names
+        std::size_t group = 0;
         for (const int name : node_of_rank) {
-            const auto node =
-                static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
-            if (group_of_node[node] < 0) {
-                group_of_node[node] = groups();
-                sizes_.push_back(0);
+            if (numbered) {
+                group = static_cast<std::size_t>(name);
+                if (group >= sizes_.size()) sizes_.resize(group + 1);
+            } else {
+                // Names mostly ascend, or take turns: a higher one is new, and others are sought from the last one on.
+                std::size_t others = names.empty() || name > highest ? names.size() : 0;
+                for (; others != names.size() && names[group] != name; ++others) group = (group + 1) % names.size();
+                if (others == names.size()) {
+                    group = names.size();
+                    highest = names.empty() ? name : std::max(highest, name);
+                    names.push_back(name);
+                    sizes_.push_back(0);
+                }
             }
-            position_.push_back({group_of_node[node], sizes_[static_cast<std::size_t>(group_of_node[node])]++});
+            position_.push_back({static_cast<int>(group), sizes_[group]++});
         }
-        const int largest = *std::max_element(sizes_.begin(), sizes_.end());
+        int largest = 0;
+        for (const int ranks : sizes_) largest = std::max(largest, ranks);
         if (groups() > most / largest) {
             throw precondition_error(
                 "two_level", "at most " + std::to_string(most) + " slots, the nodes times the ranks of the largest",

@@ -3,45 +3,46 @@
 /// The base class of every transport around another one.
 
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 
 namespace zeropp {
 
-/// Forwards every call to `Inner`: the operations, `begin` and `wait`. A transport around another one derives from this
-/// and hides the members that it changes, always including `split`, which returns the derived type. It has no `shrink`
-/// unless the derived type has one. If it hides one operation that moves bytes, it must hide all three (all_gather,
-/// all_to_all, broadcast), because the others would bypass it. Copyable if `Inner` is.
-template <class Inner>
-class adaptor {
+/// Base of `Derived`, a transport around an `Inner`. Forwards every call; `Derived` hides the members that it changes:
+///   `move`    each operation that moves bytes. Forwards by adaptor::move
+///   `around(next, members)`  the `Derived` around `next`, a transport of `members` among this one's ranks: of a split,
+///             or of survivors. Unless hidden, `Derived` is made of `next` alone
+/// Copyable if `Inner` is.
+template <class Derived, class Inner>
+class adaptor : public operations<Derived> {
 public:
     int rank() const { return inner_.rank(); }
     int size() const { return inner_.size(); }
 
     template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_gather(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_to_all(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires broadcasting_transport_on<Inner, E>
-    {
-        inner_.broadcast(exec, send, recv, bytes, roots);
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        detail::run_operation(inner_, exec, what, send, recv);
     }
 
     /// See can_broadcast.
     template <execution E>
     bool broadcasts() const {
         return can_broadcast<E>(inner_);
+    }
+
+    Derived split(std::span<const int> members) { return self().around(inner_.split(members), members); }
+
+    /// Survivors of a failure: see shrinkable_transport.
+    shrunk<Derived> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Inner>
+    {
+        auto [next, survivors] = inner_.shrink(excluded);
+        return {self().around(std::move(next), survivors), std::move(survivors)};
     }
 
     /// See begin_collective.
@@ -56,10 +57,14 @@ public:
 protected:
     explicit adaptor(Inner inner) : inner_(std::move(inner)) {}
 
+    static Derived around(Inner next, std::span<const int> /*members*/) { return Derived(std::move(next)); }
+
     /// The wrapped transport.
     Inner& inner() { return inner_; }
 
 private:
+    Derived& self() { return static_cast<Derived&>(*this); }
+
     Inner inner_;
 };
 

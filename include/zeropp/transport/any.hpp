@@ -4,6 +4,7 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <concepts>
@@ -20,7 +21,7 @@ namespace zeropp {
 /// Holds any transport for `Executions`, so that a program compiles its collectives once. Costs an indirect call for
 /// each operation. Copies share the held transport.
 template <execution... Executions>
-class any_transport {
+class any_transport : public operations<any_transport<Executions...>> {
 public:
     template <class T>
         requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...)
@@ -48,28 +49,15 @@ public:
 
     template <execution E>
         requires(std::same_as<E, Executions> || ...)
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        std::get<calls<E>>(calls_).all_gather(exec, send, recv, bytes);
-    }
-    template <execution E>
-        requires(std::same_as<E, Executions> || ...)
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        std::get<calls<E>>(calls_).all_to_all(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-        requires(std::same_as<E, Executions> || ...)
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        if (!broadcasts<E>())
-            throw precondition_error("any_transport", "a transport that can broadcast", "one that cannot");
-        std::get<calls<E>>(calls_).broadcast(exec, send, recv, bytes, roots);
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        std::get<calls<E>>(calls_).move(exec, what, send, recv);
     }
 
     /// See can_broadcast.
     template <execution E>
         requires(std::same_as<E, Executions> || ...)
     bool broadcasts() const {
-        return std::get<calls<E>>(calls_).broadcast != nullptr;
+        return std::get<calls<E>>(calls_).broadcasts;
     }
 
     any_transport split(std::span<const int> members) { return split_(members); }
@@ -93,31 +81,17 @@ public:
 private:
     template <class E>
     struct calls {
-        using move = std::function<void(const E&, const std::byte*, std::byte*, std::size_t)>;
-        move all_gather;
-        move all_to_all;
+        std::function<void(const E&, const operation&, const std::byte*, std::byte*)> move;
         std::function<void(const E&)> wait;
-        /// Empty if the held transport cannot broadcast.
-        std::function<void(const E&, const std::byte*, std::byte*, std::size_t, int)> broadcast;
+        bool broadcasts;
     };
 
     template <class E, class T>
     static calls<E> calls_of(const std::shared_ptr<T>& held) {
-        calls<E> of{[held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-                        held->all_gather(exec, send, recv, bytes);
-                    },
-                    [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-                        held->all_to_all(exec, send, recv, bytes);
-                    },
-                    [held](const E& exec) { wait_for(*held, exec); },
-                    {}};
-        if constexpr (broadcasting_transport_on<T, E>) {
-            if (can_broadcast<E>(*held)) {
-                of.broadcast = [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                                      int roots) { held->broadcast(exec, send, recv, bytes, roots); };
-            }
-        }
-        return of;
+        return {[held](const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+                    detail::run_operation(*held, exec, what, send, recv);
+                },
+                [held](const E& exec) { wait_for(*held, exec); }, can_broadcast<E>(*held)};
     }
 
     int rank_;

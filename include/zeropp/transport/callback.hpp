@@ -4,6 +4,7 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,7 +42,7 @@ struct process_group {
 
 /// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions; timeouts are the
 /// group's. Copies share the functions.
-class callback_transport {
+class callback_transport : public operations<callback_transport> {
 public:
     /// Throws precondition_error if the rank is not one of the group's, or a function other than `broadcast` and
     /// `shrink` is missing.
@@ -62,23 +62,18 @@ public:
     int size() const { return group_->size; }
 
     template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        call(exec, &process_group::all_gather, bytes, send, recv, bytes);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        call(exec, &process_group::all_to_all, bytes, send, recv, bytes);
-    }
-
-    /// Throws precondition_error if the group has no function `broadcast`.
-    template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        if (!group_->broadcast) {
-            throw precondition_error("callback_transport", "a group with a function for broadcast", "one without");
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        if (what.bytes == 0) return;
+        const auto call = [group = group_, what, send, recv](void* stream) {
+            if (what.kind == operation::broadcast) return group->broadcast(stream, send, recv, what.bytes, what.roots);
+            const auto& moves = what.kind == operation::all_gather ? group->all_gather : group->all_to_all;
+            moves(stream, send, recv, what.bytes);
+        };
+        if constexpr (host_execution<E>) {
+            exec.enqueue([call] { call(nullptr); });
+        } else {
+            call(static_cast<void*>(exec.native()));
         }
-        detail::require_roots("callback_transport", roots, size());
-        call(exec, &process_group::broadcast, bytes, send, recv, bytes, roots);
     }
 
     /// True if the group has a function `broadcast`.
@@ -108,17 +103,6 @@ public:
     }
 
 private:
-    template <execution E, class... Arguments>
-    void call(const E& exec, std::function<void(void*, Arguments...)> process_group::* what, std::size_t bytes,
-              std::type_identity_t<Arguments>... arguments) {
-        if (bytes == 0) return;
-        if constexpr (host_execution<E>) {
-            exec.enqueue([=, group = group_] { ((*group).*what)(nullptr, arguments...); });
-        } else {
-            ((*group_).*what)(static_cast<void*>(exec.native()), arguments...);
-        }
-    }
-
     std::shared_ptr<const process_group> group_;
 };
 

@@ -29,15 +29,17 @@ namespace zeropp {
 /// is a host transport of the same ranks that carries only the comparison. If it watches too, it sees this all-gather
 /// as the collective "checked".
 template <class Transport, class Control = Transport>
-class checked : public adaptor<Transport> {
+class checked : public adaptor<checked<Transport, Control>, Transport> {
+    using base = adaptor<checked, Transport>;
+
 public:
     /// Compares through a split of `inner`. Collective.
     explicit checked(Transport inner)
         requires std::same_as<Transport, Control>
-        : adaptor<Transport>(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
+        : base(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
     /// Compares through `control`, which must have the same ranks in the same order.
-    checked(Transport inner, Control control) : adaptor<Transport>(std::move(inner)), control_(std::move(control)) {}
+    checked(Transport inner, Control control) : base(std::move(inner)), control_(std::move(control)) {}
 
     checked split(std::span<const int> members) {
         return checked(this->inner().split(members), control_.split(members));
@@ -88,7 +90,7 @@ public:
         control_.all_gather(host{}, reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
                             sizeof(statement));
         require_agreement(all);
-        adaptor<Transport>::begin(call, problem);
+        base::begin(call, problem);
     }
 
 private:

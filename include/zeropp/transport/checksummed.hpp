@@ -6,6 +6,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/adaptor.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <xxhash.h>
@@ -34,7 +35,9 @@ namespace zeropp {
 /// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
 template <class Transport>
-class checksummed : public adaptor<Transport> {
+class checksummed : public adaptor<checksummed<Transport>, Transport> {
+    using base = adaptor<checksummed, Transport>;
+
     /// A rank's finding about the messages that it received in one operation.
     struct verdict {
         std::int64_t source = nobody;  // first rank with a changed message
@@ -50,33 +53,24 @@ public:
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)
-        : adaptor<Transport>(std::move(inner)),
-          state_(std::make_shared<state>(this->rank(), detail::world_ranks(this->size()),
-                                         std::make_shared<short_text>())) {}
+        : base(std::move(inner)), state_(std::make_shared<state>(this->rank(), detail::world_ranks(this->size()),
+                                                                 std::make_shared<short_text>())) {}
 
+    /// Runs `what` between checksums and verdicts. The calling thread calls the inner transport, which counts and
+    /// refuses on that thread.
     template <host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_gather", send, 0, recv, bytes, this->size(),
-              [&] { this->inner().all_gather(exec, send, recv, bytes); });
-    }
-
-    template <host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_to_all", send, bytes, recv, bytes, this->size(),
-              [&] { this->inner().all_to_all(exec, send, recv, bytes); });
-    }
-
-    template <host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires broadcasting_transport_on<Transport, E>
-    {
-        carry(exec, "broadcast", send, 0, recv, bytes, roots,
-              [&] { this->inner().broadcast(exec, send, recv, bytes, roots); });
-    }
-
-    checksummed split(std::span<const int> members) {
-        Transport inner = this->inner().split(members);
-        return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        if (this->size() == 1 || what.bytes == 0) return base::move(exec, what, send, recv);
+        state* const s = state_.get();
+        const std::uint64_t number = s->operations++;
+        if (what.sends(this->rank())) exec.enqueue([=] { s->sign(number, what, send); });
+        base::move(exec, what, send, recv);
+        this->inner().all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
+                                 reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
+        exec.enqueue([=] { s->verify(number, what, recv); });
+        this->inner().all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
+                                 reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
+        exec.enqueue([=, primitive = *s->collective] { s->judge(number, what, primitive); });
     }
 
     shrunk<checksummed> shrink(std::span<const int> excluded = {})
@@ -90,7 +84,7 @@ public:
 
     /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
-        adaptor<Transport>::begin(call, problem);
+        base::begin(call, problem);
         *state_->collective = call.primitive;
     }
 
@@ -111,49 +105,49 @@ private:
 
         int world_rank(std::size_t r) const { return world_ranks[r]; }
 
-        /// Computes the checksums of the messages to the other ranks. Message `to` is at send + to * stride; with
-        /// `stride` 0 one message goes to all.
-        void sign(std::uint64_t operation, const std::byte* send, std::size_t stride, std::size_t bytes) {
-            std::uint64_t contents = stride == 0 ? XXH3_64bits(send, bytes) : 0;
+        /// Computes the checksums of the messages to the other ranks.
+        void sign(std::uint64_t number, const operation& what, const std::byte* send) {
+            const bool one_for_all = what.kind != operation::all_to_all;
+            std::uint64_t contents = one_for_all ? XXH3_64bits(send, what.bytes) : 0;
             for (std::size_t to = 0; to != sent.size(); ++to) {
                 if (to == rank) continue;
-                if (stride != 0) contents = XXH3_64bits(send + to * stride, bytes);
-                sent[to] = checksum(operation, rank, to, contents);
+                if (!one_for_all) contents = XXH3_64bits(what.sent_to(static_cast<int>(to), send), what.bytes);
+                sent[to] = checksum(number, rank, to, contents);
             }
         }
 
-        /// Compares the messages from the first `sources` ranks, except this one, with their announced checksums.
-        /// Stores this rank's verdict.
-        void verify(std::uint64_t operation, const std::byte* recv, std::size_t bytes, std::size_t sources) {
+        /// Compares the messages from the other ranks with their announced checksums. Stores this rank's verdict.
+        void verify(std::uint64_t number, const operation& what, const std::byte* recv) {
             verdict mine;
-            for (std::size_t from = 0; from != sources && mine.source == verdict::nobody; ++from) {
-                if (from == rank) continue;
-                const std::uint64_t arrived = checksum(operation, from, rank, XXH3_64bits(recv + from * bytes, bytes));
+            for (std::size_t from = 0; from != sent.size() && mine.source == verdict::nobody; ++from) {
+                if (from == rank || !what.sends(static_cast<int>(from))) continue;
+                const std::uint64_t contents = XXH3_64bits(recv + from * what.bytes, what.bytes);
+                const std::uint64_t arrived = checksum(number, from, rank, contents);
                 if (arrived != announced[from]) {
                     mine = {.source = static_cast<std::int64_t>(from), .sent = announced[from], .arrived = arrived};
                 }
             }
-            mine.seal = seal(operation, rank, mine);
+            mine.seal = seal(number, rank, mine);
             verdicts[rank] = mine;
         }
 
         /// Throws integrity_error with all ranks' findings, unless no rank found a changed message.
-        void judge(std::uint64_t operation, const char* name, const short_text& primitive, std::size_t bytes) const {
+        void judge(std::uint64_t number, const operation& what, const short_text& primitive) const {
             std::string found;
             int source = 0;
             int destination = 0;
-            const auto add = [&](const char* what, int from, int to, std::uint64_t expected, std::uint64_t given) {
+            const auto add = [&](const char* changed, int from, int to, std::uint64_t expected, std::uint64_t given) {
                 if (found.empty()) {
                     source = from;
                     destination = to;
                 }
-                found += std::string(found.empty() ? "" : "; ") + "expected the " + what + " of rank " +
+                found += std::string(found.empty() ? "" : "; ") + "expected the " + changed + " of rank " +
                          std::to_string(from) + " to rank " + std::to_string(to) + " to have checksum " +
                          hexadecimal(expected) + ", given one of " + hexadecimal(given);
             };
             for (std::size_t r = 0; r != verdicts.size(); ++r) {
                 const verdict& v = verdicts[r];
-                const std::uint64_t expected_seal = seal(operation, r, v);
+                const std::uint64_t expected_seal = seal(number, r, v);
                 const bool names_a_rank = v.source == verdict::nobody ||
                                           (v.source >= 0 && static_cast<std::size_t>(v.source) < world_ranks.size());
                 if (v.seal != expected_seal || !names_a_rank) {
@@ -164,20 +158,17 @@ private:
             }
             if (found.empty()) return;
             const std::string where = primitive == short_text() ? "" : primitive.str() + ": ";
-            throw integrity_error(where + name + " of " + std::to_string(bytes) + " bytes: " + found, source,
-                                  destination);
+            throw integrity_error(where + what.text() + ": " + found, source, destination);
         }
 
         /// Checksum of a message: of its place, and of `contents`, the hash of its bytes.
-        static std::uint64_t checksum(std::uint64_t operation, std::size_t from, std::size_t to,
-                                      std::uint64_t contents) {
-            const std::uint64_t message[] = {operation, from, to, contents};
+        static std::uint64_t checksum(std::uint64_t number, std::size_t from, std::size_t to, std::uint64_t contents) {
+            const std::uint64_t message[] = {number, from, to, contents};
             return XXH3_64bits(message, sizeof message);
         }
 
-        static std::uint64_t seal(std::uint64_t operation, std::size_t of_rank, const verdict& v) {
-            const std::uint64_t sealed[] = {operation, of_rank, static_cast<std::uint64_t>(v.source), v.sent,
-                                            v.arrived};
+        static std::uint64_t seal(std::uint64_t number, std::size_t of_rank, const verdict& v) {
+            const std::uint64_t sealed[] = {number, of_rank, static_cast<std::uint64_t>(v.source), v.sent, v.arrived};
             return XXH3_64bits(sealed, sizeof sealed);
         }
 
@@ -189,26 +180,12 @@ private:
     };
 
     checksummed(Transport inner, std::vector<int> world_ranks, std::shared_ptr<short_text> collective)
-        : adaptor<Transport>(std::move(inner)),
+        : base(std::move(inner)),
           state_(std::make_shared<state>(this->rank(), std::move(world_ranks), std::move(collective))) {}
 
-    /// Runs an operation between checksums and verdicts. move() enqueues the data's operation, in which the first
-    /// `sources` ranks send. The calling thread calls the inner transport, which counts and refuses on that thread.
-    template <class E, class Move>
-    void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
-               std::size_t bytes, int sources, Move move) {
-        if (this->size() == 1 || bytes == 0) return move();
-        state* const s = state_.get();
-        const std::uint64_t operation = s->operations++;
-        const auto first = static_cast<std::size_t>(sources);
-        if (s->rank < first) exec.enqueue([=] { s->sign(operation, send, stride, bytes); });
-        move();
-        this->inner().all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
-                                 reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
-        exec.enqueue([=] { s->verify(operation, recv, bytes, first); });
-        this->inner().all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
-                                 reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
-        exec.enqueue([=, primitive = *s->collective] { s->judge(operation, name, primitive, bytes); });
+    friend base;
+    checksummed around(Transport next, std::span<const int> members) {
+        return {std::move(next), detail::world_ranks(state_->world_ranks, members), state_->collective};
     }
 
     std::shared_ptr<state> state_;

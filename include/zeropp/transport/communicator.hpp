@@ -19,11 +19,11 @@
 
 namespace zeropp {
 
-/// Consecutive slots of messages that a rank sums and sends on, in a round of column_rounds.
-struct slot_range {
-    int first;
-    int count;
-    int round = 0;
+/// Messages of `bytes` bytes each: those to send, and room for those to receive.
+struct message_buffers {
+    const std::byte* sent;
+    std::byte* received;
+    std::size_t bytes;
 };
 
 /// Owns the transports that the collectives of one topology use: all ranks, and for each level this rank's peers, the
@@ -61,7 +61,7 @@ public:
         try {
             for (int l = 0; l != levels; ++l) {
                 if (extent(topology_, l) == 1) continue;
-                if (levels == 2 && l == 1) {
+                if (l == 1 && slots_beyond(topology_, l) == 1) {
                     split_columns();
                 } else {
                     of_level(l).push_back(world_.split(peer_ranks(topology_, l, rank())));
@@ -102,20 +102,11 @@ public:
 
     /// Transport of all ranks.
     Transport& world() { return world_; }
-    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along it. In a later round of
-    /// column_rounds, of the ranks that serve the same column, if this rank serves one.
-    Transport& peers(int level, int round = 0) {
+    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along it. For a later range of
+    /// the slots that this rank serves, of the ranks that serve it.
+    Transport& peers(int level, const slot_range& served = {}) {
         auto& by_round = of_level(level);
-        return by_round.empty() ? world_ : by_round[static_cast<std::size_t>(round)];
-    }
-
-    /// Rounds in which this rank's group serves all columns.
-    column_rounds rounds() const { return rounds_of(topology_, group_id()); }
-    /// Calls f(round, column) for each column that this rank serves, its own first.
-    template <class F>
-    void for_each_column(F f) const {
-        const column_rounds all = rounds();
-        for (int j = 0; j != all.served(index()); ++j) f(j, all.column(j, index()));
+        return by_round.empty() ? world_ : by_round[static_cast<std::size_t>(served.place / served.count)];
     }
 
     /// This rank's message among `messages`, one of each slot.
@@ -128,59 +119,65 @@ public:
     /// the last level to level 0 bring all messages to all ranks.
     template <execution E>
     void gather(int level, const E& exec, std::byte* messages, std::size_t bytes) {
-        if (level != 0) {
-            for_each_column([&](int round, int column) {
-                gather_column(level, round, exec, own(messages, bytes),
-                              messages + at(column * topology_.groups(), bytes), bytes);
-            });
-        } else {
-            gather_columns(exec, rounds(), messages, at(topology_.groups(), bytes),
-                           [](int, std::byte* place) { return place; });
+        if (level == 0) {
+            gather_served(exec, messages, at(topology_.groups(), bytes), [](int, std::byte* place) { return place; });
+            return;
+        }
+        const served_slots served = served_by(topology_, rank());
+        for (int i = 0; i != served.size(); ++i) {
+            gather(level, exec, served[i], {own(messages, bytes), messages + at(served[i].first, bytes), bytes});
         }
     }
 
-    /// Level 0 of `gather`, of columns of `bytes` bytes, in rounds `all`. sent(round, place) is the address of the
-    /// column that this rank sends, which has its place there.
-    template <execution E, class Sent>
-    void gather_columns(const E& exec, const column_rounds& all, std::byte* columns, std::size_t bytes, Sent sent) {
-        if (all.ranks == 1) return;
+    /// Level 0 of `gather`, of `bytes` bytes for each range of slots that a rank serves. stored(i, place) is
+    /// the address of this rank's i-th one, which may be its place. Returns the address of all, by slot: `messages`, or
+    /// that of the first if this rank serves all slots, of which it then has nothing to gather.
+    template <execution E, class Stored>
+    const std::byte* gather_served(const E& exec, std::byte* messages, std::size_t bytes, Stored stored) {
+        const column_rounds all = rounds_of(topology_, group_id());
+        const std::byte* first = messages;
         for (int j = 0; j != all.count(); ++j) {
-            std::byte* const place = columns + at(all.column(j, index()), bytes);
-            peers(0).all_gather(exec, sent(j, place), columns + at(all.first(j), bytes), bytes);
+            std::byte* const place = messages + at(all.column(j, index()), bytes);
+            const std::byte* const sent = all.serves(j, index()) ? stored(j, place) : place;
+            if (all.ranks != 1) {
+                peers(0).all_gather(exec, sent, messages + at(all.first(j), bytes), bytes);
+            } else if (j == 0) {
+                first = sent;
+            }
         }
+        return first;
     }
 
-    /// A later level of `gather`, of one column that this rank serves: `column` has a message for each group, and `own`
-    /// is this rank's, there or elsewhere.
+    /// A later level of `gather`, of slots `range` that this rank serves: `of.received` has a message for each of them,
+    /// and `of.sent` is this rank's, there or elsewhere.
     template <execution E>
-    void gather_column(int level, int round, const E& exec, const std::byte* own, std::byte* column,
-                       std::size_t bytes) {
+    void gather(int level, const E& exec, const slot_range& range, const message_buffers& of) {
         const int apart = slots_beyond(topology_, level), several = apart * extent(topology_, level);
         if (several == apart) return;
-        const auto around = [&](int slots) { return column + at(group_id() / slots * slots, bytes); };
-        peers(level, round).all_gather(exec, apart == 1 ? own : around(apart), around(several), at(apart, bytes));
+        const auto around = [&](int slots) { return of.received + at(group_id() / slots * slots, of.bytes); };
+        peers(level, range)
+            .all_gather(exec, apart == 1 ? of.sent : around(apart), around(several), at(apart, of.bytes));
     }
 
-    /// Exchanges along `level` the messages that this rank has for the slots `range`, from `sent`: each peer gets the
-    /// ones for its coordinate. Then calls summed(slots, ranks): `received` has a message for these slots from each of
-    /// `ranks` ranks. Level 0 takes all slots, and calls it for each column that this rank serves, its own last; later
-    /// levels only for its own.
+    /// Exchanges along `level` the messages that this rank has for the slots `range`: each peer gets the ones for its
+    /// coordinate. Then calls summed(slots, ranks): `of.received` has a message for these slots from each of `ranks`
+    /// ranks. Level 0 takes all slots, and calls it for each range that this rank serves, its own last; later levels
+    /// only for its own.
     template <execution E, class Summed>
-    void exchange(int level, const E& exec, const slot_range& range, const std::byte* sent, std::byte* received,
-                  std::size_t bytes, Summed summed) {
+    void exchange(int level, const E& exec, const slot_range& range, const message_buffers& of, Summed summed) {
         const int apart = slots_beyond(topology_, level);
         if (level != 0) {
-            peers(level, range.round).all_to_all(exec, sent, received, at(apart, bytes));
-            const slot_range kept{range.first + group_id() % range.count / apart * apart, apart};
-            if (range.round == 0) summed(kept, extent(topology_, level));
+            peers(level, range).all_to_all(exec, of.sent, of.received, at(apart, of.bytes));
+            const slot_range kept{slot_of(topology_, rank()) / apart * apart, apart};
+            if (range.place == 0) summed(kept, extent(topology_, level));
             return;
         }
         // From the last round to the first, so that the messages of this rank's own column stay in `received`. All
         // ranks take columns in one order, so that none waits for another in a circle.
-        const column_rounds all = rounds();
+        const column_rounds all = rounds_of(topology_, group_id());
         for (int j = all.count() - 1; j >= 0; --j) {
-            peers(0).all_to_all(exec, sent + at(all.first(j) * apart, bytes), received, at(apart, bytes));
-            if (all.serves(j, index())) summed(slot_range{all.column(j, index()) * apart, apart, j}, all.ranks);
+            peers(0).all_to_all(exec, of.sent + at(all.first(j) * apart, of.bytes), of.received, at(apart, of.bytes));
+            if (all.serves(j, index())) summed(slot_range{all.column(j, index()) * apart, apart, j * apart}, all.ranks);
         }
     }
 

@@ -4,6 +4,7 @@
 
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/adaptor.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <concepts>
@@ -34,13 +35,15 @@ struct traffic {
 ///
 /// `Topology` describes the real nodes; the collectives may use another topology.
 template <class Transport, topology Topology>
-class counting : public adaptor<Transport> {
+class counting : public adaptor<counting<Transport, Topology>, Transport> {
+    using base = adaptor<counting, Transport>;
+
 public:
     /// Throws precondition_error unless the topology has as many ranks as the transport. `inner` is a reference, so
     /// that the order in which a compiler evaluates the arguments does not matter.
     counting(Transport&& inner, Topology nodes)
-        : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)),
-          world_ranks_(detail::world_ranks(this->size())), totals_(std::make_shared<totals>()) {
+        : counting(std::move(inner), std::move(nodes), {}, std::make_shared<totals>()) {
+        world_ranks_ = detail::world_ranks(this->size());
         if (nodes_.size() != this->size()) {
             throw precondition_error("counting",
                                      "a topology of the transport's " + std::to_string(this->size()) + " ranks",
@@ -54,40 +57,14 @@ public:
         : counting(Transport(inner), std::move(nodes)) {}
 
     template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        count(bytes);
-        this->inner().all_gather(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        count(bytes);
-        this->inner().all_to_all(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires broadcasting_transport_on<Transport, E>
-    {
-        count(this->rank() < roots ? bytes : 0);
-        this->inner().broadcast(exec, send, recv, bytes, roots);
-    }
-
-    counting split(std::span<const int> members) {
-        Transport inner = this->inner().split(members);
-        return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
-    }
-
-    shrunk<counting> shrink(std::span<const int> excluded = {})
-        requires shrinkable_transport<Transport>
-    {
-        auto [next, survivors] = this->inner().shrink(excluded);
-        return {counting(std::move(next), nodes_, detail::world_ranks(world_ranks_, survivors), totals_), survivors};
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        if (what.sends(this->rank())) count(what.bytes);
+        base::move(exec, what, send, recv);
     }
 
     /// Counts a call of the collective, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
-        adaptor<Transport>::begin(call, problem);
+        base::begin(call, problem);
         ++totals_->enter(call.primitive).calls;
     }
 
@@ -125,8 +102,13 @@ private:
     };
 
     counting(Transport inner, Topology nodes, std::vector<int> world_ranks, std::shared_ptr<totals> shared)
-        : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)),
+        : base(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)),
           totals_(std::move(shared)) {}
+
+    friend base;
+    counting around(Transport next, std::span<const int> members) {
+        return {std::move(next), nodes_, detail::world_ranks(world_ranks_, members), totals_};
+    }
 
     void count(std::size_t bytes) {
         traffic& current = totals_->entries.empty() ? totals_->enter("") : totals_->entries[totals_->current];

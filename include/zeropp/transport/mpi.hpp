@@ -78,22 +78,47 @@ std::pair<Value, int> mpi_result(const char* where, const char* call, std::chron
     };
     if (!poll_until(done, deadline_after(timeout))) {
         static_cast<void>(written.release());
-        throw timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + call +
-                            ": not heard from all ranks");
+        throw timed_out(where, timeout, call, "not heard from all ranks");
     }
     return {*written, code};
 }
 
-/// Communicators of all wires that were split from one another.
-struct mpi_family {
-    std::mutex mutex;
-    std::vector<MPI_Comm> members;
+/// A communicator and its family: those that were split from one another. An owned one returns errors, which become
+/// exceptions, and is freed by the destructor, unless MPI has ended.
+struct mpi_communicator {
+    struct family {
+        std::mutex mutex;
+        std::vector<MPI_Comm> members;
+    };
+
+    MPI_Comm native;
+    bool owned;
+    std::shared_ptr<family> relatives;
+
+    mpi_communicator(MPI_Comm comm, bool own, std::shared_ptr<family> f)
+        : native(comm), owned(own), relatives(std::move(f)) {
+        if (owned) require_mpi(MPI_Comm_set_errhandler(native, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        const std::lock_guard lock(relatives->mutex);
+        relatives->members.push_back(native);
+    }
+    ~mpi_communicator() {
+        {
+            const std::lock_guard lock(relatives->mutex);
+            std::erase(relatives->members, native);
+        }
+        int finalized = 0;
+        MPI_Finalized(&finalized);
+        if (owned && finalized == 0) MPI_Comm_free(&native);
+    }
+    mpi_communicator(const mpi_communicator&) = delete;
+    mpi_communicator& operator=(const mpi_communicator&) = delete;
 };
 
 /// A wire over MPI's nonblocking point-to-point calls, in `Space`. Messages have at most 2^31 - 1 bytes.
 template <class Space>
 class mpi_wire {
     static constexpr bool on_device = std::same_as<Space, device_space>;
+    using family = mpi_communicator::family;
 
 public:
     using space = Space;
@@ -104,43 +129,17 @@ public:
         bool receives = false;
     };
 
-    /// Uses `comm`. An owned communicator returns errors, which become exceptions, and is freed by the destructor,
-    /// unless MPI has ended or `keep` was called.
-    mpi_wire(MPI_Comm comm, bool owned, std::shared_ptr<mpi_family> family = std::make_shared<mpi_family>())
-        : comm_(comm), owned_(owned), family_(std::move(family)) {
-        if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-        require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-        require_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-        require_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
-        const std::lock_guard lock(family_->mutex);
-        family_->members.push_back(comm_);
-    }
-    ~mpi_wire() {
-        if (family_) {
-            const std::lock_guard lock(family_->mutex);
-            std::erase(family_->members, comm_);
-        }
-        int finalized = 0;
-        MPI_Finalized(&finalized);
-        if (owned_ && finalized == 0) MPI_Comm_free(&comm_);
-    }
-    mpi_wire(mpi_wire&& other) noexcept
-        : comm_(other.comm_), owned_(std::exchange(other.owned_, false)), family_(std::move(other.family_)),
-          rank_(other.rank_), size_(other.size_), thread_level_(other.thread_level_) {}
-    mpi_wire& operator=(mpi_wire&& other) noexcept {
-        std::swap(comm_, other.comm_);
-        std::swap(owned_, other.owned_);
-        std::swap(family_, other.family_);
-        std::swap(rank_, other.rank_);
-        std::swap(size_, other.size_);
-        std::swap(thread_level_, other.thread_level_);
-        return *this;
+    /// Uses `comm`, and frees it if it is owned.
+    mpi_wire(MPI_Comm comm, bool owned, std::shared_ptr<family> relatives = std::make_shared<family>())
+        : comm_(std::make_unique<mpi_communicator>(comm, owned, std::move(relatives))) {
+        require_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+        require_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     }
 
     /// Never frees the communicator, because MPI_Comm_free is collective.
-    void keep() { owned_ = false; }
+    void keep() { comm_->owned = false; }
 
-    MPI_Comm native() const { return comm_; }
+    MPI_Comm native() const { return comm_->native; }
     int rank() const { return rank_; }
     int size() const { return size_; }
 
@@ -153,17 +152,17 @@ public:
         const auto self = std::ranges::find(members, rank_) - members.begin();
         MPI_Comm part = MPI_COMM_NULL;
         const int color = members.empty() ? MPI_UNDEFINED : members.front();
-        require_mpi(MPI_Comm_split(comm_, color, static_cast<int>(self), &part), "MPI_Comm_split");
+        require_mpi(MPI_Comm_split(native(), color, static_cast<int>(self), &part), "MPI_Comm_split");
         if (members.empty()) return std::nullopt;
-        return mpi_wire(part, true, family_);
+        return mpi_wire(part, true, comm_->relatives);
     }
 
     /// Requires user-level failure mitigation (ULFM), as in shrinkable_wire.
     void revoke() {
         require_fault_tolerance();
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
-        const std::lock_guard lock(family_->mutex);
-        for (const MPI_Comm comm : family_->members) require_mpi(MPIX_Comm_revoke(comm), "MPIX_Comm_revoke");
+        const std::lock_guard lock(comm_->relatives->mutex);
+        for (const MPI_Comm comm : comm_->relatives->members) require_mpi(MPIX_Comm_revoke(comm), "MPIX_Comm_revoke");
 #endif
     }
 
@@ -172,39 +171,47 @@ public:
                             [[maybe_unused]] std::chrono::milliseconds timeout) {
         require_fault_tolerance();
         MPI_Comm left = MPI_COMM_NULL;
-        std::vector<int> survivors, out(static_cast<std::size_t>(size_));  // out[r] != 0: a survivor excludes rank r
+        enum { dead, goes_on, left_behind };
+        std::vector<int> fate(static_cast<std::size_t>(size_));  // by rank
+        int& own = fate[static_cast<std::size_t>(rank_)];
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         for (bool agreed = false; !agreed;) {  // false if another process has failed meanwhile
             // MPIX_Comm_shrink has no deadline, so the ranks meet before.
-            agree(comm_, true, timeout);
+            agree(native(), true, timeout);
             MPI_Comm living = MPI_COMM_NULL;
-            require_mpi(MPIX_Comm_shrink(comm_, &living), "MPIX_Comm_shrink");
+            require_mpi(MPIX_Comm_shrink(native(), &living), "MPIX_Comm_shrink");
             require_mpi(MPI_Comm_set_errhandler(living, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-            for (const int e : excluded) out[static_cast<std::size_t>(e)] = 1;
-            int code = MPI_Allreduce(MPI_IN_PLACE, out.data(), size_, MPI_INT, MPI_MAX, living);
-            survivors = ranks_of(living);
-            std::erase_if(survivors, [&](int r) { return out[static_cast<std::size_t>(r)] != 0; });
-            if (code == MPI_SUCCESS) code = MPI_Comm_split(living, out[static_cast<std::size_t>(rank_)], 0, &left);
+            std::ranges::fill(fate, dead);
+            own = goes_on;
+            for (const int e : excluded) fate[static_cast<std::size_t>(e)] = left_behind;
+            int code = MPI_Allreduce(MPI_IN_PLACE, fate.data(), size_, MPI_INT, MPI_MAX, living);
+            if (code == MPI_SUCCESS) code = MPI_Comm_split(living, own, 0, &left);
             agreed = agree(living, code == MPI_SUCCESS, timeout);
         }
 #endif
-        if (out[static_cast<std::size_t>(rank_)] != 0) throw left_out(name, rank_, survivors);
+        std::vector<int> survivors;
+        for (int r = 0; r != size_; ++r) {
+            if (fate[static_cast<std::size_t>(r)] == goes_on) survivors.push_back(r);
+        }
+        if (own != goes_on) throw left_out(name, rank_, survivors);
         return {mpi_wire(left, true), std::move(survivors)};
     }
 
     void require_other_threads() const {
-        if (thread_level_ == MPI_THREAD_MULTIPLE) return;
+        int level = MPI_THREAD_SINGLE;
+        require_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        if (level == MPI_THREAD_MULTIPLE) return;
         throw precondition_error(name, "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
-                                 "thread level " + std::to_string(thread_level_));
+                                 "thread level " + std::to_string(level));
     }
 
     void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
         r.receives = true;
-        require_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, source, tag, comm_, &r.native), "MPI_Irecv");
+        require_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, source, tag, native(), &r.native), "MPI_Irecv");
     }
     void post_send(request& r, const std::byte* from, std::size_t bytes, int destination, int tag) {
         r.receives = false;
-        require_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, destination, tag, comm_, &r.native),
+        require_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, destination, tag, native(), &r.native),
                     "MPI_Isend");
     }
 
@@ -268,28 +275,9 @@ private:
     }
 #endif
 
-    /// Ranks of `part` on this wire, in the order of `part`.
-    std::vector<int> ranks_of(MPI_Comm part) const {
-        MPI_Group here = MPI_GROUP_NULL;
-        MPI_Group there = MPI_GROUP_NULL;
-        require_mpi(MPI_Comm_group(comm_, &here), "MPI_Comm_group");
-        require_mpi(MPI_Comm_group(part, &there), "MPI_Comm_group");
-        int size = 0;
-        require_mpi(MPI_Group_size(there, &size), "MPI_Group_size");
-        std::vector<int> ranks(static_cast<std::size_t>(size));
-        const std::vector<int> of_part = world_ranks(size);
-        require_mpi(MPI_Group_translate_ranks(there, size, of_part.data(), here, ranks.data()),
-                    "MPI_Group_translate_ranks");
-        for (MPI_Group* group : {&here, &there}) MPI_Group_free(group);
-        return ranks;
-    }
-
-    MPI_Comm comm_;
-    bool owned_;
-    std::shared_ptr<mpi_family> family_;  // null after a move
+    std::unique_ptr<mpi_communicator> comm_;
     int rank_ = 0;
     int size_ = 0;
-    int thread_level_ = MPI_THREAD_SINGLE;
 };
 
 }  // namespace detail

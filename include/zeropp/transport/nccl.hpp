@@ -6,6 +6,7 @@
 #include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/transport/deadline.hpp>
 #include <zeropp/transport/nccl_family.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cuda_runtime_api.h>
@@ -43,7 +44,7 @@ namespace zeropp {
 ///          all ranks to launch in one order, as the collectives do. With CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of
 ///          another stream comes between theirs
 /// Threads  one thread at a time uses transports that are split from one another
-class nccl_transport {
+class nccl_transport : public operations<nccl_transport> {
     using family = detail::nccl_family;
 
 public:
@@ -73,38 +74,30 @@ public:
     ncclComm_t native() const { return state_->comm; }
 
     /// Notes the collective's name for errors, see begin_collective.
-    void begin(const collective_call& call, const std::string& problem) {
-        state_->log.begin(call.primitive);
-        detail::require_no_problem(call, problem);
-    }
+    void begin(const collective_call& call, const std::string& /*problem*/) { state_->log.begin(call.primitive); }
 
-    void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->next(detail::operation::all_gather, bytes, stream.native());
-        state_->settle(ncclAllGather(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAllGather");
-    }
-
-    void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->next(detail::operation::all_to_all, bytes, stream.native());
+    void move(const cuda_stream& stream, const operation& what, const std::byte* send, std::byte* recv) {
+        const std::size_t bytes = what.bytes;
+        const ncclComm_t comm = state_->comm;
+        const cudaStream_t on = stream.native();
+        state_->next(what, on);
+        if (what.kind == operation::all_gather) {
+            return state_->settle(ncclAllGather(send, recv, bytes, ncclUint8, comm, on), "ncclAllGather");
+        }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-        state_->settle(ncclAlltoAll(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAlltoAll");
-#else
-        state_->in_group([&](auto note) {
-            for (int peer = 0; peer != size(); ++peer) {
-                const std::size_t at = static_cast<std::size_t>(peer) * bytes;
-                note(ncclSend(send + at, bytes, ncclUint8, peer, state_->comm, stream.native()), "ncclSend");
-                note(ncclRecv(recv + at, bytes, ncclUint8, peer, state_->comm, stream.native()), "ncclRecv");
-            }
-        });
+        if (what.kind == operation::all_to_all) {
+            return state_->settle(ncclAlltoAll(send, recv, bytes, ncclUint8, comm, on), "ncclAlltoAll");
+        }
 #endif
-    }
-
-    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        detail::require_roots("nccl_transport", roots, size());
-        state_->next(detail::operation::broadcast, bytes, stream.native(), roots);
         state_->in_group([&](auto note) {
-            for (int root = 0; root != roots; ++root) {
-                std::byte* const to = recv + static_cast<std::size_t>(root) * bytes;
-                note(ncclBroadcast(send, to, bytes, ncclUint8, root, state_->comm, stream.native()), "ncclBroadcast");
+            for (int peer = 0; peer != (what.kind == operation::broadcast ? what.roots : size()); ++peer) {
+                std::byte* const to = recv + static_cast<std::size_t>(peer) * bytes;
+                if (what.kind == operation::broadcast) {
+                    note(ncclBroadcast(send, to, bytes, ncclUint8, peer, comm, on), "ncclBroadcast");
+                } else {
+                    note(ncclSend(what.sent_to(peer, send), bytes, ncclUint8, peer, comm, on), "ncclSend");
+                    note(ncclRecv(to, bytes, ncclUint8, peer, comm, on), "ncclRecv");
+                }
             }
         });
     }
@@ -115,7 +108,7 @@ public:
         const bool listed = self != members.end();
         const int place = listed ? static_cast<int>(self - members.begin()) : -1;
         state_->check();
-        state_->relatives->last = state_->log.next(detail::operation::split, 0);
+        state_->relatives->last = state_->log.next({operation::split});
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         ncclComm_t child = nullptr;
         const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;
@@ -162,12 +155,11 @@ private:
             ncclResult_t code = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
             const bool in_time = detail::nccl_settled(comm, code, timeout);
             if (in_time && code == ncclSuccess) return comm;
-            const std::string detail = detail::nccl_last_error(comm);
+            const std::string text = detail::nccl_last_error(comm);
             if (comm != nullptr) ncclCommAbort(comm);
-            if (in_time) throw nccl_error("ncclCommInitRankConfig", code, detail);
-            throw timeout_error(std::string(name) + ": timeout of " + std::to_string(timeout.count()) +
-                                " ms in ncclCommInitRankConfig: not heard from all of " + std::to_string(ranks) +
-                                " ranks");
+            if (in_time) throw nccl_error("ncclCommInitRankConfig", code, text);
+            throw detail::timed_out(name, timeout, "ncclCommInitRankConfig",
+                                    "not heard from all of " + std::to_string(ranks) + " ranks");
         }
         detail::require_nccl(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
         return comm;

@@ -5,6 +5,8 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/failure.hpp>
+#include <zeropp/transport/operation.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -48,12 +50,17 @@ inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {
     if (code != ncclSuccess) throw nccl_error(call, code, nccl_last_error(comm));
 }
 
+/// Result of the calls on `comm` as NCCL knows it now; ncclInProgress while a nonblocking one runs.
+inline ncclResult_t nccl_result(ncclComm_t comm) {
+    ncclResult_t code = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+    return asked != ncclSuccess ? asked : code;
+}
+
 /// Polls `comm` until `code` is not ncclInProgress, and stores the result in `code`. Returns false after `timeout`.
 inline bool nccl_settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
     const auto done = [&] {
-        if (code != ncclInProgress) return true;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
-        if (asked != ncclSuccess) code = asked;
+        if (code == ncclInProgress) code = nccl_result(comm);
         return code != ncclInProgress;
     };
     return poll_until(done, deadline_after(timeout));
@@ -87,9 +94,9 @@ struct nccl_family {
     void abort_all() noexcept;
 
     [[noreturn]] void time_out(const std::string& waited_for) {
-        fail(std::make_exception_ptr(timeout_error(
-            std::string(name) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + last.text() +
-            ": waited for " + waited_for + "; NCCL does not say which ranks were not heard from")));
+        fail(std::make_exception_ptr(
+            timed_out(name, timeout, last.text(),
+                      "waited for " + waited_for + "; NCCL does not say which ranks were not heard from")));
     }
 };
 
@@ -127,9 +134,8 @@ struct nccl_family::state {
                 relatives->failure.set(
                     code != ncclSuccess
                         ? std::make_exception_ptr(nccl_error("a destroyed transport", code, nccl_last_error(comm)))
-                        : std::make_exception_ptr(timeout_error(
-                              std::string(name) + ": timeout of " + std::to_string(relatives->timeout.count()) +
-                              " ms in the destructor of a transport: its work did not end")));
+                        : std::make_exception_ptr(timed_out(name, relatives->timeout, "the destructor of a transport",
+                                                            "its work did not end")));
                 relatives->abort_all();
             }
         }
@@ -148,9 +154,9 @@ struct nccl_family::state {
     }
 
     /// Notes an operation that begins on `stream`, after a check for earlier errors.
-    void next(operation what, std::size_t bytes, cudaStream_t stream, int roots = 0) {
+    void next(const operation& what, cudaStream_t stream) {
         check();
-        relatives->last = log.next(what, bytes, roots);
+        relatives->last = log.next(what);
         if (!relatives->timed()) return;
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         require_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
@@ -168,9 +174,7 @@ struct nccl_family::state {
 
     /// Result of the last operations as NCCL knows it now; ncclSuccess while they run.
     ncclResult_t noticed() const {
-        ncclResult_t code = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
-        if (asked != ncclSuccess) return asked;
+        const ncclResult_t code = nccl_result(comm);
         return code == ncclInProgress ? ncclSuccess : code;
     }
 
@@ -195,9 +199,7 @@ struct nccl_family::state {
             for (state* s : relatives->members) s->check();
             return false;
         };
-        if (!poll_until(done, deadline_after(relatives->timeout))) {
-            relatives->time_out("the stream");
-        }
+        if (!poll_until(done, deadline_after(relatives->timeout))) relatives->time_out("the stream");
         require_work(code, "cudaStreamQuery");
     }
 
@@ -230,8 +232,7 @@ struct nccl_family::state {
         if (in_time && code == ncclSuccess) return next;
         if (next != nullptr) ncclCommAbort(next);
         if (in_time) throw nccl_error("ncclCommShrink", code, text);
-        throw timeout_error(std::string(name) + ": timeout of " + std::to_string(relatives->timeout.count()) +
-                            " ms in ncclCommShrink: not heard from all ranks that are not excluded");
+        throw timed_out(name, relatives->timeout, "ncclCommShrink", "not heard from all ranks that are not excluded");
 #else
         throw precondition_error(name, "NCCL 2.27 or newer, to shrink", "an older one");
 #endif

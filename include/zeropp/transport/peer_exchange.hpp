@@ -4,8 +4,9 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/transport/acknowledgement.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/failure.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 #include <zeropp/transport/wire.hpp>
 
@@ -36,14 +37,18 @@ template <wire Wire>
 class peer_exchange {
 public:
     /// First exchange of a family.
-    peer_exchange(Wire& wire, transport_options options)
-        : peer_exchange(wire, options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
+    peer_exchange(Wire&& wire, transport_options options)
+        : peer_exchange(std::move(wire), options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
 
     /// Exchange of the same family as `parent`, over a wire between its ranks `members`.
-    peer_exchange(Wire& wire, const peer_exchange& parent, std::span<const int> members)
-        : peer_exchange(wire, parent.timeout_, parent.log_.split(), detail::world_ranks(parent.world_ranks_, members),
-                        parent.failure_) {}
+    peer_exchange(Wire&& wire, const peer_exchange& parent, std::span<const int> members)
+        : peer_exchange(std::move(wire), parent.timeout_, parent.log_.split(),
+                        detail::world_ranks(parent.world_ranks_, members), parent.failure_) {}
+
+    ~peer_exchange() {
+        if (failure_->any()) wire_.keep();
+    }
 
     peer_exchange(const peer_exchange&) = delete;
     peer_exchange& operator=(const peer_exchange&) = delete;
@@ -51,13 +56,10 @@ public:
     /// Notes the collective's name for errors.
     void begin(const short_text& collective) { log_.begin(collective); }
 
-    /// Names and numbers the next operation. Call it in the order of the calls, because `exchange` may run later.
-    detail::operation_in_call next(detail::operation operation, std::size_t bytes, int roots = 0) {
-        return log_.next(operation, bytes, roots);
-    }
+    /// Names and numbers the next operation. Call it in the order of the calls, because `run` may run it later.
+    detail::operation_in_call next(const operation& what) { return log_.next(what); }
 
-    /// True if an exchange of the family has failed.
-    bool failed() const { return failure_->any(); }
+    Wire& wire() { return wire_; }
 
     /// Fails the family with `cause`, unless it has failed before, and tells this exchange's peers.
     void fail(std::exception_ptr cause) {
@@ -68,24 +70,23 @@ public:
     /// The options that it was made with.
     transport_options options() const { return {.timeout = timeout_}; }
 
-    /// Runs `operation` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
+    /// Runs `what` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
     template <class E>
-    void exchange(const E& exec, const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
+    void run(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
-        const std::size_t bytes = operation.bytes;
-        if (bytes != 0 && operation.sends(wire_.rank())) {
-            const std::byte* const from = operation.sent_to(wire_.rank(), send);
-            std::byte* const own = recv + static_cast<std::size_t>(wire_.rank()) * bytes;
-            if (from != own) exec.copy(own, from, bytes);
+        if (what.bytes != 0 && what.sends(wire_.rank())) {
+            const std::byte* const from = what.sent_to(wire_.rank(), send);
+            std::byte* const own = recv + static_cast<std::size_t>(wire_.rank()) * what.bytes;
+            if (from != own) exec.copy(own, from, what.bytes);
         }
-        carry(operation, send, recv);
+        carry(what, send, recv);
     }
 
-    /// Returns when all ranks have called it. Does nothing without a timeout.
-    void barrier(detail::operation operation) {
+    /// Returns when all ranks have called it, for `what`. Does nothing without a timeout.
+    void meet(const operation& what) {
         if (!timed()) return;
         refuse_after_failure();
-        carry(next(operation, 0), nullptr, nullptr);
+        carry(next(what), nullptr, nullptr);
     }
 
 private:
@@ -106,10 +107,10 @@ private:
         std::size_t received = 0;
     };
 
-    peer_exchange(Wire& wire, std::chrono::milliseconds timeout, detail::call_log log, std::vector<int> world_ranks,
+    peer_exchange(Wire&& wire, std::chrono::milliseconds timeout, detail::call_log log, std::vector<int> world_ranks,
                   std::shared_ptr<detail::first_failure> failure)
-        : wire_(wire), timeout_(timeout), log_(std::move(log)), world_ranks_(std::move(world_ranks)),
-          failure_(std::move(failure)), requests_(in_flight * round_size()) {
+        : wire_(std::move(wire)), timeout_(timeout), log_(std::move(log)), world_ranks_(std::move(world_ranks)),
+          failure_(std::move(failure)), requests_(in_flight * requests_of_a_piece()) {
         if (!timed()) return;
         acknowledgements_->peers.resize(peers());
         ack_receives_ = std::vector<request>(peers());
@@ -118,8 +119,8 @@ private:
     }
 
     /// Runs the part of an operation that is between ranks.
-    void carry(const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
-        what_ = operation;
+    void carry(const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
+        what_ = what;
         ++operations_;
         deadline_ = detail::deadline_after(timeout_);
         outcome all;
@@ -141,24 +142,25 @@ private:
     }
 
     void move(const std::byte* send, std::byte* recv, outcome& all) {
-        // Pieces of each message. One round moves one to every peer.
-        const std::size_t pieces = ceil_div(what_.bytes, wire_.piece());
+        const std::size_t pieces = ceil_div(what_.bytes, wire_.piece());  // of each message
         if (timed()) post_acknowledgements();
         for (std::size_t p = 0; p != pieces; ++p) {
-            if (p >= in_flight) await(round(p), all);
-            post(round(p), send, recv, p * wire_.piece());
+            if (p >= in_flight) await(piece(p), all);
+            post(piece(p), send, recv, p * wire_.piece());
         }
-        const std::size_t oldest = pieces - std::min(pieces, in_flight);
-        if (timed()) acknowledge(oldest, pieces);
-        for (std::size_t p = oldest; p != pieces; ++p) await(round(p), all);
+        all_posted_ = true;
+        for (std::size_t p = pieces - std::min(pieces, in_flight); p != pieces; ++p) await(piece(p), all);
         if (timed()) await_acknowledgements();
     }
 
-    /// Requests of piece `p`: a receive and a send for each peer. Pieces `in_flight` apart use the same requests.
-    std::span<request> round(std::size_t p) { return {requests_.data() + p % in_flight * round_size(), round_size()}; }
+    /// Requests of piece `p` of all messages: a receive and a send for each peer. Pieces `in_flight` apart use the same
+    /// requests.
+    std::span<request> piece(std::size_t p) {
+        return {requests_.data() + p % in_flight * requests_of_a_piece(), requests_of_a_piece()};
+    }
 
     /// Starts to move one piece of every peer's message: the bytes after the first `done`.
-    void post(std::span<request> round, const std::byte* send, std::byte* recv, std::size_t done) {
+    void post(std::span<request> piece, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(wire_.piece(), what_.bytes - done);
         // A piece must not match one of a message with another size or other roots, or, if ranks are out of step, of
         // the previous or next operations.
@@ -168,26 +170,28 @@ private:
         for (std::size_t i = 0; i != peers(); ++i) {
             if (what_.sends(source(i))) {
                 std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
-                wire_.post_receive(round[2 * i], in, bytes, source(i), tag);
+                wire_.post_receive(piece[2 * i], in, bytes, source(i), tag);
             }
             if (what_.sends(wire_.rank())) {
                 const std::byte* out = what_.sent_to(destination(i), send) + done;
-                wire_.post_send(round[2 * i + 1], out, bytes, destination(i), tag);
+                wire_.post_send(piece[2 * i + 1], out, bytes, destination(i), tag);
             }
         }
     }
 
-    /// Waits for all messages of a round, even after an error, because the others still use the caller's memory.
-    void await(std::span<request> round, outcome& all) {
-        for (std::size_t i = 0; i != round.size(); ++i) {
+    /// Waits for a piece of all messages, even after an error, because the others still use the caller's memory.
+    void await(std::span<request> piece, outcome& all) {
+        for (std::size_t i = 0; i != piece.size(); ++i) {
             wire_completion of;
             const auto done = [&] {
-                of = wire_.test(round[i]);
-                if (!of.complete) check_acknowledgements();
+                of = wire_.test(piece[i]);
+                if (!of.complete && timed()) acknowledge();
                 return of.complete;
             };
             if (!detail::poll_until(done, deadline_)) {
-                time_out(unfinished(round), {i % 2 == 0 ? source(i / 2) : destination(i / 2)});
+                std::vector<int> missing = unfinished(piece);
+                if (missing.empty()) missing.push_back(i % 2 == 0 ? source(i / 2) : destination(i / 2));
+                time_out(std::move(missing));
             }
             if (of.truncated && !all.truncated) all.truncated = of.truncated;
             all.received += of.bytes;
@@ -202,6 +206,7 @@ private:
     /// Starts to receive the peers' acknowledgements.
     void post_acknowledgements() {
         acknowledgements_->own.operation = what_;
+        all_posted_ = false;
         std::fill(acknowledged_.begin(), acknowledged_.end(), false);
         for (std::size_t i = 0; i != peers(); ++i) {
             wire_.post_receive(ack_receives_[i], reinterpret_cast<std::byte*>(&acknowledgements_->peers[i]),
@@ -224,32 +229,22 @@ private:
         }
     }
 
-    /// Acknowledges to each peer as soon as the wire is done with all messages to it: pieces from `oldest` may be
-    /// unfinished. A peer that receives nothing does not delay the others' acknowledgements.
-    void acknowledge(std::size_t oldest, std::size_t pieces) {
-        const auto done = [&] {
-            bool all = true;
-            for (std::size_t i = 0; i != peers(); ++i) {
-                if (!acknowledged_[i] && sent(i, oldest, pieces)) {
-                    wire_.post_send(ack_sends_[i], reinterpret_cast<const std::byte*>(&acknowledgements_->own),
-                                    acknowledgements_->own.bytes(), destination(i), ack_tag);
-                    acknowledged_[i] = true;
-                }
-                all = all && acknowledged_[i];
-            }
-            if (!all) check_acknowledgements();
-            return all;
-        };
-        if (detail::poll_until(done, deadline_)) return;
-        std::vector<int> behind;
-        for (std::size_t p = oldest; p != pieces && behind.empty(); ++p) behind = unfinished(round(p));
-        time_out(behind, unacknowledged());
+    /// Checks the peers' acknowledgements. Acknowledges to each peer as soon as the wire is done with all messages to
+    /// it, so that a peer that receives nothing does not delay the others.
+    void acknowledge() {
+        check_acknowledgements();
+        for (std::size_t i = 0; all_posted_ && i != peers(); ++i) {
+            if (acknowledged_[i] || !sent(i)) continue;
+            wire_.post_send(ack_sends_[i], reinterpret_cast<const std::byte*>(&acknowledgements_->own),
+                            acknowledgements_->own.bytes(), destination(i), ack_tag);
+            acknowledged_[i] = true;
+        }
     }
 
-    /// True if the wire is done with all pieces from `oldest` to destination(i).
-    bool sent(std::size_t i, std::size_t oldest, std::size_t pieces) {
-        for (std::size_t p = oldest; p != pieces; ++p) {
-            if (!complete(round(p)[2 * i + 1])) return false;
+    /// True if the wire is done with all pieces posted to destination(i).
+    bool sent(std::size_t i) {
+        for (std::size_t p = 0; p != in_flight; ++p) {
+            if (!complete(piece(p)[2 * i + 1])) return false;
         }
         return true;
     }
@@ -258,7 +253,7 @@ private:
     void await_acknowledgements() {
         const auto active = [&](const request& r) { return wire_.active(r); };
         const auto done = [&] {
-            check_acknowledgements();
+            acknowledge();
             for (request& r : ack_sends_) complete(r);
             return std::none_of(ack_receives_.begin(), ack_receives_.end(), active) &&
                    std::none_of(ack_sends_.begin(), ack_sends_.end(), active);
@@ -269,7 +264,7 @@ private:
             if (active(ack_receives_[i])) silent.push_back(source(i));
             if (active(ack_sends_[i])) silent.push_back(destination(i));
         }
-        time_out(silent, {});
+        time_out(std::move(silent));
     }
 
     // Failure.
@@ -280,32 +275,24 @@ private:
         return of.complete;
     }
 
-    /// Peers with incomplete messages in a round.
-    std::vector<int> unfinished(std::span<request> round) {
+    /// Peers with incomplete messages of a piece.
+    std::vector<int> unfinished(std::span<request> piece) {
         std::vector<int> ranks;
         for (std::size_t i = 0; i != peers(); ++i) {
-            if (!complete(round[2 * i])) ranks.push_back(source(i));
-            if (!complete(round[2 * i + 1])) ranks.push_back(destination(i));
+            if (!complete(piece[2 * i])) ranks.push_back(source(i));
+            if (!complete(piece[2 * i + 1])) ranks.push_back(destination(i));
         }
         return ranks;
     }
 
-    std::vector<int> unacknowledged() const {
-        std::vector<int> ranks;
-        for (std::size_t i = 0; i != peers(); ++i) {
-            if (!acknowledged_[i]) ranks.push_back(destination(i));
-        }
-        return ranks;
-    }
-
-    /// Throws timeout_error for the ranks `missing`, or `waited_for` if `missing` has become empty meanwhile. A peer's
-    /// acknowledgement comes first: if it has given up, its cause is the true one.
-    [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) {
+    /// Throws timeout_error for the ranks `missing`. A peer's acknowledgement comes first: if it has given up, its
+    /// cause is the true one.
+    [[noreturn]] void time_out(std::vector<int> missing) {
         check_acknowledgements();
-        if (missing.empty()) missing = std::move(waited_for);
         std::sort(missing.begin(), missing.end());
         missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-        throw detail::timed_out(Wire::name, what_, timeout_, detail::world_ranks(world_ranks_, missing));
+        throw detail::timed_out(Wire::name, timeout_, what_.text(),
+                                detail::not_heard_from(detail::world_ranks(world_ranks_, missing)));
     }
 
     /// Throws the family's first failure again, if any. Tells the peers before, so that they do not wait.
@@ -356,7 +343,7 @@ private:
     }
 
     std::size_t peers() const { return static_cast<std::size_t>(wire_.size() - 1); }
-    std::size_t round_size() const { return 2 * peers(); }
+    std::size_t requests_of_a_piece() const { return 2 * peers(); }
     int world_rank(int r) const { return world_ranks_[static_cast<std::size_t>(r)]; }
 
     /// Rank i + 1 before this one, modulo the number of ranks.
@@ -372,16 +359,17 @@ private:
     static_assert(operation_tags * size_tags <= ack_tag);
     static constexpr std::chrono::milliseconds moment{100};
 
-    Wire& wire_;
+    Wire wire_;
     std::chrono::milliseconds timeout_;
     detail::call_log log_;
     std::vector<int> world_ranks_;                    // of this wire's ranks
     std::shared_ptr<detail::first_failure> failure_;  // of the family
-    std::vector<request> requests_;                   // of `in_flight` rounds; a receive and a send for each peer
+    std::vector<request> requests_;                   // of `in_flight` pieces; a receive and a send for each peer
     std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
     std::vector<request> ack_receives_;  // [i] is from source(i)
     std::vector<request> ack_sends_;     // [i] is to destination(i)
     std::vector<bool> acknowledged_;     // [i]: the operation's acknowledgement to destination(i) is posted
+    bool all_posted_ = false;            // all pieces of the operation
     bool aborted_ = false;
 
     // The current operation, and the number of operations so far.

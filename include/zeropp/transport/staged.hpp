@@ -6,13 +6,13 @@
 #include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/adaptor.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <utility>
 
 namespace zeropp {
@@ -23,50 +23,26 @@ namespace zeropp {
 /// Operations block the caller until the copy back is enqueued, because the host reads the data. The pinned buffers
 /// grow to the largest operation and stay: run that one first if the hot path must not allocate.
 template <transport_on<host> Transport>
-class staged : public adaptor<Transport> {
+class staged : public adaptor<staged<Transport>, Transport> {
+    using base = adaptor<staged, Transport>;
+
 public:
-    explicit staged(Transport inner) : adaptor<Transport>(std::move(inner)) {}
+    explicit staged(Transport inner) : base(std::move(inner)) {}
 
-    void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
-        down(stream, send, bytes);
-        up_.reserve(all);
-        this->inner().all_gather(host{}, down_.data(), up_.data(), bytes);
-        up(stream, recv, all);
-    }
-
-    void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
-        down(stream, send, all);
-        up_.reserve(all);
-        this->inner().all_to_all(host{}, down_.data(), up_.data(), bytes);
-        up(stream, recv, all);
-    }
-
-    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
-        requires broadcasting_transport_on<Transport, host>
-    {
-        detail::require_roots("staged", roots, this->size());
-        const std::size_t all = static_cast<std::size_t>(roots) * bytes;
-        down(stream, send, this->rank() < roots ? bytes : 0);
-        up_.reserve(all);
-        this->inner().broadcast(host{}, down_.data(), up_.data(), bytes, roots);
-        up(stream, recv, all);
+    void move(const cuda_stream& stream, const operation& what, const std::byte* send, std::byte* recv) {
+        const int sent = what.kind == operation::all_to_all ? this->size() : what.sends(this->rank()) ? 1 : 0;
+        const int received = what.kind == operation::broadcast ? what.roots : this->size();
+        const std::size_t received_bytes = static_cast<std::size_t>(received) * what.bytes;
+        down(stream, send, static_cast<std::size_t>(sent) * what.bytes);
+        up_.reserve(received_bytes);
+        base::move(host{}, what, down_.data(), up_.data());
+        up(stream, recv, received_bytes);
     }
 
     /// See can_broadcast.
     template <execution E>
     bool broadcasts() const {
-        return adaptor<Transport>::template broadcasts<host>();
-    }
-
-    staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
-
-    shrunk<staged> shrink(std::span<const int> excluded = {})
-        requires shrinkable_transport<Transport>
-    {
-        auto [next, survivors] = this->inner().shrink(excluded);
-        return {staged(std::move(next)), std::move(survivors)};
+        return base::template broadcasts<host>();
     }
 
 private:

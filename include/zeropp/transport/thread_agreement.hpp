@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -43,10 +42,9 @@ public:
     /// Notes that no thread of the rank will come again.
     void leave() { left_ = true; }
 
-    /// Time from which the rank counts as dead unless it is heard: `timeout` after its last operation and `since`.
-    clock::time_point dead_at(clock::time_point since, std::chrono::milliseconds timeout) const {
-        if (left_) return clock::time_point::min();
-        return deadline_after(timeout, operations_ != 0 ? clock::now() : std::max(since, heard_.load()));
+    /// True if the rank has left, or has not been heard for `timeout` since its last operation and `since`.
+    bool is_dead(clock::time_point since, std::chrono::milliseconds timeout) const {
+        return left_ || (operations_ == 0 && clock::now() >= deadline_after(timeout, std::max(since, heard_.load())));
     }
 
 private:
@@ -55,69 +53,39 @@ private:
     std::atomic<bool> left_ = false;
 };
 
-/// Agreement of a group's ranks on the survivors. Each rank calls `agree` at most once. Thread-safe.
+/// Agreement of a group's ranks on the survivors. Thread-safe.
 class thread_agreement {
-    using clock = std::chrono::steady_clock;
-
 public:
     explicit thread_agreement(std::size_t ranks) : came_(ranks), excluded_(ranks) {}
 
     /// Returns the survivors in order, equal on all callers: the ranks that called before the agreement, except
-    /// excluded ones. Blocks until every other rank is excluded or, by `dead_at(rank)`, dead. One caller runs
-    /// `make(survivors)` before any returns. A later caller gets the survivors at once, and is none of them.
-    template <class DeadAt, class Make>
-    std::vector<int> agree(int rank, std::span<const int> excluded, DeadAt dead_at, Make make) {
-        std::unique_lock lock(mutex_);
-        if (!survivors_) {
-            came_[static_cast<std::size_t>(rank)] = 1;
-            for (const int r : excluded) excluded_[static_cast<std::size_t>(r)] = 1;
-            changed_.notify_all();
-        }
-        while (!survivors_) {
-            const auto complete = complete_at(dead_at);
-            if (complete <= clock::now()) {
-                std::vector<int> ranks = present();
-                make(std::as_const(ranks));
-                survivors_ = std::move(ranks);
-                changed_.notify_all();
-            } else if (complete == no_deadline) {
-                changed_.wait(lock);
-            } else {
-                changed_.wait_until(lock, complete);
+    /// excluded ones. Blocks until every other rank is excluded or is_dead(rank). One caller runs `make(survivors)`
+    /// before any returns. A later caller gets the survivors at once, and is none of them.
+    template <class IsDead, class Make>
+    std::vector<int> agree(int rank, std::span<const int> excluded, IsDead is_dead, Make make) {
+        bool entered = false;
+        poll_until([&] {
+            const std::lock_guard lock(mutex_);
+            if (survivors_) return true;
+            if (!std::exchange(entered, true)) {
+                came_[static_cast<std::size_t>(rank)] = 1;
+                for (const int r : excluded) excluded_[static_cast<std::size_t>(r)] = 1;
             }
-        }
+            std::vector<int> ranks;
+            for (std::size_t r = 0; r != came_.size(); ++r) {
+                if (excluded_[r]) continue;
+                if (!came_[r] && !is_dead(static_cast<int>(r))) return false;
+                if (came_[r]) ranks.push_back(static_cast<int>(r));
+            }
+            make(std::as_const(ranks));
+            survivors_ = std::move(ranks);
+            return true;
+        });
         return *survivors_;
     }
 
-    /// Makes waiting ranks look again for dead ones.
-    void wake() {
-        {
-            const std::lock_guard lock(mutex_);
-        }
-        changed_.notify_all();
-    }
-
 private:
-    /// Time from which every rank has called, is excluded, or is dead.
-    template <class DeadAt>
-    clock::time_point complete_at(DeadAt dead_at) const {
-        auto time = clock::time_point::min();
-        for (std::size_t r = 0; r != came_.size(); ++r) {
-            if (!came_[r] && !excluded_[r]) time = std::max(time, dead_at(static_cast<int>(r)));
-        }
-        return time;
-    }
-
-    std::vector<int> present() const {
-        std::vector<int> ranks;
-        for (std::size_t r = 0; r != came_.size(); ++r) {
-            if (came_[r] && !excluded_[r]) ranks.push_back(static_cast<int>(r));
-        }
-        return ranks;
-    }
-
     std::mutex mutex_;
-    std::condition_variable changed_;
     std::vector<char> came_;      // by rank
     std::vector<char> excluded_;  // by rank
     std::optional<std::vector<int>> survivors_;

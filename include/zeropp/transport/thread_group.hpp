@@ -5,6 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/thread_agreement.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -49,9 +50,12 @@ struct thread_family {
     };
     std::vector<heir> heirs;
 
-    [[gnu::cold]] void fail(std::exception_ptr why) {
-        std::unique_lock lock(mutex);
-        fail(std::move(lock), std::move(why), clock::now());
+    [[gnu::cold]] void fail(const std::exception_ptr& why) {
+        {
+            const std::lock_guard lock(mutex);
+            note(why, clock::now());
+        }
+        end_groups();
     }
 
     /// Fails the family with the exception why(), because a rank has waited since `began` for a meeting of `g`. Does
@@ -66,17 +70,21 @@ struct thread_family {
     }
 
     /// Notes that the thread of `rank` has ended, so that survivors do not wait for it.
-    void leave(int rank);
+    void leave(int rank) {
+        presence[static_cast<std::size_t>(rank)].leave();
+        for (const auto& [family, its_rank] : heirs_of(rank)) family->leave(its_rank);
+    }
 
 private:
     /// Keeps the cause if it is the first. Requires the lock.
-    void note(std::exception_ptr why, clock::time_point since) {
+    void note(const std::exception_ptr& why, clock::time_point since) {
         if (cause) return;
-        cause = std::move(why);
+        cause = why;
         failing = since;
     }
 
-    void fail(std::unique_lock<std::mutex> lock, std::exception_ptr why, clock::time_point since);
+    /// Ends the meetings of all groups with the cause, which does not change any more.
+    void end_groups();
 
     std::vector<std::shared_ptr<group>> alive() {
         const std::lock_guard lock(mutex);
@@ -104,8 +112,15 @@ private:
 
 /// Ranks that meet. One object is shared by all of them.
 struct thread_family::group : std::enable_shared_from_this<group> {
-    group(std::shared_ptr<thread_family> f, int ranks)
-        : relatives(std::move(f)), slots(static_cast<std::size_t>(ranks)) {}
+    group(std::shared_ptr<thread_family> f, std::vector<int> ranks)
+        : relatives(std::move(f)), slots(ranks.size()), world_ranks(std::move(ranks)) {}
+
+    /// Makes a group of ranks with these world ranks, in the family `f`.
+    static std::shared_ptr<group> make(std::shared_ptr<thread_family> f, std::vector<int> ranks) {
+        auto made = std::make_shared<group>(std::move(f), std::move(ranks));
+        made->join_family();
+        return made;
+    }
 
     struct slot {
         operation_in_call what;
@@ -174,8 +189,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
             changed.wait(lock, over);
         } else if (!changed.wait_until(lock, deadline, over)) {
             lock.unlock();
-            relatives->fail_unless_met(*this, mine, began,
-                                       [&] { return timed_out(name, what, relatives->timeout, missing()); });
+            relatives->fail_unless_met(*this, mine, began, [&] {
+                return timed_out(name, relatives->timeout, what.text(), not_heard_from(missing()));
+            });
             lock.lock();
         }
         if (generation == mine) std::rethrow_exception(cause);
@@ -258,9 +274,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         // The first rank of a list makes the group before the meeting. If that throws, no rank is waiting yet.
         std::shared_ptr<group> own;
         if (!members.empty() && members.front() == rank) {
-            own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
-            own->world_ranks.resize(members.size());
-            own->join_family();
+            own = make(relatives, std::vector<int>(members.size()));
         }
         at(rank) = {.what = what, .members = members, .child = own};
         meet(rank, what);
@@ -280,8 +294,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         relatives->fail(std::make_exception_ptr(
             peer_error(std::string(name) + ": rank " + std::to_string(world_rank(rank)) + " has called shrink")));
         const auto since = relatives->failing;  // does not change any more
-        const auto dead_at = [&](int r) { return presence_of(r).dead_at(since, relatives->timeout); };
-        auto ranks = agreement.agree(rank, excluded, dead_at, [&](const auto& those) { make_survivors(those); });
+        const auto is_dead = [&](int r) { return presence_of(r).is_dead(since, relatives->timeout); };
+        auto ranks = agreement.agree(rank, excluded, is_dead, [&](const auto& those) { make_survivors(those); });
         if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
             throw left_out(name, world_rank(rank), detail::world_ranks(world_ranks, ranks));
         }
@@ -298,19 +312,16 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         for (const int r : ranks) presence_of(r).hear();
         const int size = static_cast<int>(ranks.size());
         const auto family = std::make_shared<thread_family>(transport_options{relatives->timeout}, size);
-        survivors = std::make_shared<group>(family, size);
-        survivors->world_ranks = detail::world_ranks(size);
-        survivors->join_family();
+        survivors = make(family, detail::world_ranks(size));
         const std::lock_guard lock(relatives->mutex);
         relatives->heirs.push_back({family, detail::world_ranks(world_ranks, ranks)});
     }
 
     /// Throws precondition_error with all ranks' operations if they differ.
     void require_same_operation() const {
-        bool same = true;
-        for (const slot& s : slots) same = same && s.what.same_move(slots[0].what);
-        if (same) return;
-        throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
+        const operation& first = slots.front().what;
+        if (std::all_of(slots.begin(), slots.end(), [&](const slot& s) { return first == s.what; })) return;
+        throw_given("the same operation on every rank", [](const slot& s) { return s.what.operation::text(); });
     }
 
     /// Throws precondition_error with all ranks' lists unless exactly the ranks in each list gave that list.
@@ -326,11 +337,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
             bool agreed = times(static_cast<int>(r)) == 1;
             for (const int m : list) agreed = agreed && gave_it_too(m);
             if (agreed) continue;
-            throw_given("the same list of ranks on each rank in it, itself among them", [](const slot& s) {
-                std::string text;
-                for (const int m : s.members) text += (text.empty() ? "{" : ", ") + std::to_string(m);
-                return "split " + (text.empty() ? "{" : text) + "}";
-            });
+            throw_given("the same list of ranks on each rank in it, itself among them",
+                        [](const slot& s) { return "split {" + text_of(s.members) + "}"; });
         }
     }
 
@@ -346,28 +354,17 @@ struct thread_family::group : std::enable_shared_from_this<group> {
 
 template <class Why>
 [[gnu::cold]] void thread_family::fail_unless_met(group& g, std::uint64_t meeting, clock::time_point began, Why why) {
-    std::unique_lock lock(mutex);
     {
-        const std::lock_guard lock_group(g.mutex);
+        const std::scoped_lock lock(mutex, g.mutex);
         if (g.generation != meeting) return;
-        note(cause ? cause : std::make_exception_ptr(why()), began);
+        if (!cause) note(std::make_exception_ptr(why()), began);
         g.cause = cause;
     }
-    fail(std::move(lock), cause, began);
+    end_groups();
 }
 
-[[gnu::cold]] inline void thread_family::fail(std::unique_lock<std::mutex> lock, std::exception_ptr why,
-                                              clock::time_point since) {
-    note(std::move(why), since);
-    const std::exception_ptr first = cause;
-    lock.unlock();
-    for (const auto& g : alive()) g->fail(first);
-}
-
-inline void thread_family::leave(int rank) {
-    presence[static_cast<std::size_t>(rank)].leave();
-    for (const auto& g : alive()) g->agreement.wake();
-    for (const auto& [family, its_rank] : heirs_of(rank)) family->leave(its_rank);
+[[gnu::cold]] inline void thread_family::end_groups() {
+    for (const auto& g : alive()) g->fail(cause);
 }
 
 }  // namespace zeropp::detail

@@ -6,6 +6,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/thread_group.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -15,18 +16,11 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace zeropp {
-
-class thread_transport;
-
-namespace detail {
-void leave(thread_transport& transport);
-}
 
 /// Connects threads of one process through shared memory. Each rank's handle belongs to one thread, and to the
 /// executions on which it enqueues. Copies of a handle are the same rank. On GPUs, each thread enqueues on its own
@@ -35,16 +29,14 @@ void leave(thread_transport& transport);
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
 /// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then all waiting and
 /// later calls, also of splits, throw the same peer_error or timeout_error. After an error, buffers are the caller's.
-class thread_transport {
+class thread_transport : public operations<thread_transport> {
 public:
     /// Handles for `ranks` ranks, one for each thread. Throws precondition_error unless ranks > 0 and the timeout is
     /// not negative.
     static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
         if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
         detail::require_timeout(name, options);
-        const auto g = std::make_shared<group>(std::make_shared<detail::thread_family>(options, ranks), ranks);
-        g->world_ranks = detail::world_ranks(ranks);
-        g->join_family();
+        const auto g = group::make(std::make_shared<detail::thread_family>(options, ranks), detail::world_ranks(ranks));
         std::vector<thread_transport> handles;
         for (int r = 0; r != ranks; ++r) handles.push_back(thread_transport(g, r, {}));
         return handles;
@@ -54,38 +46,31 @@ public:
     int size() const { return static_cast<int>(group_->slots.size()); }
 
     /// Notes the collective's name for errors, see begin_collective.
-    void begin(const collective_call& call, const std::string& problem) {
-        log_.begin(call.primitive);
-        detail::require_no_problem(call, problem);
-    }
+    void begin(const collective_call& call, const std::string& /*problem*/) { log_.begin(call.primitive); }
 
+    /// On host executions in its turn; on a stream, meeting and copies are the calling thread's.
     template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, log_.next(detail::operation::all_gather, bytes), send, recv);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, log_.next(detail::operation::all_to_all, bytes), send, recv);
-    }
-
-    template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        detail::require_roots("thread_transport", roots, size());
-        in_turn(exec, log_.next(detail::operation::broadcast, bytes, roots), send, recv);
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        const auto work = [g = group_, rank = rank_, named = log_.next(what), send, recv](const auto& on) {
+            g->exchange(on, rank, named, send, recv);
+        };
+        if constexpr (host_execution<E>) {
+            exec.enqueue([work] { work(host{}); });
+        } else {
+            work(exec);
+        }
     }
 
     thread_transport split(std::span<const int> members) {
-        std::shared_ptr<group> child = group_->split(rank_, log_.next(detail::operation::split, 0), members);
+        std::shared_ptr<group> child = group_->split(rank_, log_.next({operation::split}), members);
         const auto self = std::find(members.begin(), members.end(), rank_);
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
     /// Survivors of a failure: see shrinkable_transport. A rank counts as dead if it calls neither an operation nor
-    /// `shrink` within the timeout; without a timeout, only if run_on_threads has ended its thread. The timeout counts
-    /// from the rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have
-    /// waited for in vain is not waited for again, and the others must call `shrink` within the timeout after their
-    /// error.
+    /// `shrink` within the timeout, or has called `leave`; without a timeout, only then. The timeout counts from the
+    /// rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have waited
+    /// for in vain is not waited for again, and the others must call `shrink` within the timeout after their error.
     shrunk<thread_transport> shrink(std::span<const int> excluded = {}) {
         auto [survivors, ranks] = group_->shrink(rank_, excluded);
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
@@ -98,27 +83,16 @@ public:
         group_->relatives->abort(group_->world_rank(rank_), std::make_exception_ptr(peer_error(reason)));
     }
 
+    /// Notes that no thread of this rank will call again, so that survivors do not wait for it. run_on_threads does so
+    /// at the end of each thread.
+    void leave() { group_->relatives->leave(group_->world_rank(rank_)); }
+
 private:
     using group = detail::thread_family::group;
     static constexpr const char* name = detail::thread_family::name;
 
-    /// Runs an operation: on host executions in its turn; on a stream, meeting and copies are the calling thread's.
-    template <class E>
-    void in_turn(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
-        const auto work = [g = group_, rank = rank_, what, send, recv](const auto& on) {
-            g->exchange(on, rank, what, send, recv);
-        };
-        if constexpr (host_execution<E>) {
-            exec.enqueue([work] { work(host{}); });
-        } else {
-            work(exec);
-        }
-    }
-
     thread_transport(std::shared_ptr<group> g, int rank, detail::call_log log)
         : group_(std::move(g)), rank_(rank), log_(std::move(log)) {}
-
-    friend void detail::leave(thread_transport& transport);
 
     std::shared_ptr<group> group_;
     int rank_;
@@ -126,17 +100,47 @@ private:
 };
 
 namespace detail {
-/// Makes the other ranks' collectives throw "rank N `what`: `cause`"; `what` is a verb such as "failed".
-[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
-                                        std::string_view cause = "") {
-    std::string reason = "rank " + std::to_string(transport.rank()) + " ";
-    reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
-    transport.abort(reason);
-}
-
-/// Notes that the rank's thread has ended, so that survivors do not wait for it.
-inline void leave(thread_transport& transport) {
-    transport.group_->relatives->leave(transport.group_->world_rank(transport.rank_));
+/// run_on_threads with work(held, transport). No template, so that a program compiles it once.
+inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), void* held, transport_options options) {
+    std::vector<thread_transport> handles = thread_transport::create(ranks, options);
+    std::vector<std::exception_ptr> own_failures(handles.size());
+    std::vector<std::exception_ptr> peer_failures(handles.size());
+    const auto run = [&](std::size_t r) {
+        const auto keep = [&](std::vector<std::exception_ptr>& failures, const std::string& what) {
+            failures[r] = std::current_exception();
+            handles[r].abort("rank " + std::to_string(r) + " " + what);
+        };
+        try {
+            work(held, handles[r]);
+        } catch (const peer_error&) {
+            keep(peer_failures, "was released from a collective that another rank left");
+        } catch (const std::exception& e) {
+            keep(own_failures, std::string("failed: ") + e.what());
+        } catch (...) {
+            keep(own_failures, "failed");
+        }
+        handles[r].leave();
+    };
+    std::vector<std::thread> threads(handles.size());
+    std::exception_ptr not_started;
+    for (std::size_t r = 0; r != threads.size(); ++r) {
+        try {
+            if (!not_started) threads[r] = std::thread(run, r);
+        } catch (...) {
+            not_started = std::current_exception();
+            handles.front().abort("not every rank could be started");
+        }
+        if (not_started) handles[r].leave();
+    }
+    for (std::thread& thread : threads) {
+        if (thread.joinable()) thread.join();
+    }
+    if (not_started) std::rethrow_exception(not_started);
+    for (const auto* failures : {&own_failures, &peer_failures}) {
+        for (const auto& failure : *failures) {
+            if (failure) std::rethrow_exception(failure);
+        }
+    }
 }
 }  // namespace detail
 
@@ -145,41 +149,8 @@ inline void leave(thread_transport& transport) {
 /// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
-    std::vector<thread_transport> handles = thread_transport::create(ranks, options);
-    std::vector<std::exception_ptr> own_failures(handles.size());
-    std::vector<std::exception_ptr> peer_failures(handles.size());
-    {
-        std::vector<std::jthread> threads;
-        const auto start = [&](std::size_t r) {
-            threads.emplace_back([&, r] {
-                try {
-                    work(handles[r]);
-                } catch (const peer_error&) {
-                    peer_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "was released from a collective that another rank left");
-                } catch (const std::exception& e) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed", e.what());
-                } catch (...) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed");
-                }
-                detail::leave(handles[r]);
-            });
-        };
-        try {
-            for (std::size_t r = 0; r != handles.size(); ++r) start(r);
-        } catch (...) {
-            handles.front().abort("not every rank could be started");
-            for (std::size_t r = threads.size(); r != handles.size(); ++r) detail::leave(handles[r]);
-            throw;
-        }
-    }
-    for (const auto* failures : {&own_failures, &peer_failures}) {
-        for (const auto& failure : *failures) {
-            if (failure) std::rethrow_exception(failure);
-        }
-    }
+    const auto call = [](void* held, thread_transport& transport) { (*static_cast<Work*>(held))(transport); };
+    detail::run_on_threads(ranks, call, &work, options);
 }
 
 }  // namespace zeropp

@@ -30,7 +30,7 @@ namespace zeropp {
 ///   `split(members)` returns a transport of `members`: ranks of this one, in their new order, with this rank among
 ///                    them. The lists of any two ranks are equal or disjoint. Blocks the caller
 /// A transport that can also `broadcast` is a broadcasting_transport_on. A transport around another one derives from
-/// `adaptor`, which forwards every call.
+/// `adaptor`, which forwards every call; another with one function for all operations, from `operations`.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
                        requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv,
@@ -43,7 +43,7 @@ concept transport_on = execution<E> && std::movable<T> &&
                        };
 
 /// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
-/// broadcast, its member `broadcasts<E>()` says so, see can_broadcast.
+/// broadcast, as for one around another, its member `broadcasts<E>()` says so, see can_broadcast.
 ///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, r < roots.
 ///                                               A root's `send` may be recv + rank() * bytes; on other ranks it is not
 ///                                               read. Requires 0 < roots <= size(). With one root this is NCCL's and
@@ -169,28 +169,18 @@ shrunk<T> connect(shrunk<Transport> left, Make make) {
     }
 }
 
-/// Throws precondition_error unless a broadcast over `size` ranks can have `roots` roots.
-inline void require_roots(std::string_view transport, int roots, int size) {
-    if (roots >= 1 && roots <= size) return;
-    throw precondition_error(transport, "a broadcast from 1 to " + std::to_string(size) + " ranks",
-                             std::to_string(roots));
-}
-
 /// Throws precondition_error if `problem` is not empty.
 inline void require_no_problem(const collective_call& call, const std::string& problem) {
     if (!problem.empty()) throw precondition_error(call.primitive.str() + ": " + problem);
 }
 }  // namespace detail
 
-/// Tells `transport` that a collective begins. `problem` describes an error in this rank's arguments, or is empty.
-/// Calls the transport's member `begin` if it has one; otherwise only throws precondition_error if there is a problem.
+/// Tells `transport` that a collective begins: calls its member `begin` if it has one. `problem` describes an error in
+/// this rank's arguments, or is empty. Throws precondition_error if there is a problem, after `begin`.
 template <class T>
 void begin_collective(T& transport, const collective_call& call, const std::string& problem) {
-    if constexpr (requires { transport.begin(call, problem); }) {
-        transport.begin(call, problem);
-    } else {
-        detail::require_no_problem(call, problem);
-    }
+    if constexpr (requires { transport.begin(call, problem); }) transport.begin(call, problem);
+    detail::require_no_problem(call, problem);
 }
 
 /// Blocks until `exec` has completed all its work, including operations of `transport`; throws the exception of failed

@@ -7,6 +7,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/peer_exchange.hpp>
 #include <zeropp/transport/transport.hpp>
 #include <zeropp/transport/wire.hpp>
@@ -31,43 +32,37 @@ namespace zeropp {
 ///
 /// Device memory: operations wait for the stream, block until the bytes have arrived, and cannot be captured.
 template <wire Wire>
-class wire_transport {
+class wire_transport : public operations<wire_transport<Wire>> {
 public:
     /// Takes `wire`, on every rank of the network. All ranks have a timeout, or none has. Throws precondition_error if
     /// the timeout is negative.
     explicit wire_transport(Wire wire, transport_options options = {}) {
         detail::require_timeout(Wire::name, options);
-        state_ = std::make_unique<state>(std::move(wire), options);
+        peers_ = std::make_unique<exchange>(std::move(wire), options);
     }
 
-    int rank() const { return state_->network.rank(); }
-    int size() const { return state_->network.size(); }
+    int rank() const { return peers_->wire().rank(); }
+    int size() const { return peers_->wire().size(); }
     /// Returns the wire.
-    const Wire& network() const { return state_->network; }
+    const Wire& network() const { return peers_->wire(); }
 
     /// Names the collective in errors of later operations. See begin_collective.
-    void begin(const collective_call& call, const std::string& problem) {
-        state_->peers.begin(call.primitive);
-        detail::require_no_problem(call, problem);
-    }
+    void begin(const collective_call& call, const std::string& /*problem*/) { peers_->begin(call.primitive); }
 
+    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A
+    /// stream is waited for first, because wires know nothing of streams.
     template <execution E>
         requires std::same_as<typename E::space, typename Wire::space>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, send, recv, state_->peers.next(detail::operation::all_gather, bytes));
-    }
-
-    template <execution E>
-        requires std::same_as<typename E::space, typename Wire::space>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, send, recv, state_->peers.next(detail::operation::all_to_all, bytes));
-    }
-
-    template <execution E>
-        requires std::same_as<typename E::space, typename Wire::space>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        detail::require_roots(Wire::name, roots, size());
-        exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        exchange& peers = *peers_;
+        const auto named = peers.next(what);
+        if constexpr (std::same_as<typename Wire::space, device_space>) {
+            exec.wait();
+            peers.run(exec, named, send, recv);
+        } else {
+            if constexpr (!std::derived_from<E, host>) peers_->wire().require_other_threads();
+            exec.enqueue([&peers, named, send, recv] { peers.run(host{}, named, send, recv); });
+        }
     }
 
     /// With a timeout the ranks first meet within it. The wire's own split has no deadline: a rank that dies after the
@@ -78,7 +73,7 @@ public:
         const bool in_range = other == members.end();
         meet();
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
-        std::optional<Wire> part = state_->network.split(listed && in_range ? members : std::span<const int>());
+        std::optional<Wire> part = peers_->wire().split(listed && in_range ? members : std::span<const int>());
         if (!listed) {
             throw precondition_error(Wire::name, "a split list with rank " + std::to_string(rank()), "one without");
         }
@@ -92,7 +87,7 @@ public:
                                      "the same split list on each of its " + std::to_string(members.size()) + " ranks",
                                      "lists of " + std::to_string(joined) + " ranks that begin alike");
         }
-        return wire_transport(std::make_unique<state>(std::move(*part), *state_, members));
+        return wire_transport(std::make_unique<exchange>(std::move(*part), *peers_, members));
     }
 
     /// Survivors of a failure: see shrinkable_transport and shrinkable_wire. The timeout limits it.
@@ -100,55 +95,25 @@ public:
         requires shrinkable_wire<Wire>
     {
         detail::require_excluded(Wire::name, excluded, rank(), size());
-        if (state_->shrunk) throw precondition_error(Wire::name, "one shrink of each transport", "another one");
-        state_->network.revoke();
-        state_->peers.fail(
-            std::make_exception_ptr(peer_error(std::string(Wire::name) + ": this rank has called shrink")));
-        shrunk<Wire> left = state_->network.shrink(excluded, state_->peers.options().timeout);
-        state_->shrunk = true;
-        return {wire_transport(std::move(left.next), state_->peers.options()), std::move(left.survivors)};
+        if (shrunk_) throw precondition_error(Wire::name, "one shrink of each transport", "another one");
+        peers_->wire().revoke();
+        peers_->fail(std::make_exception_ptr(peer_error(std::string(Wire::name) + ": this rank has called shrink")));
+        shrunk<Wire> left = peers_->wire().shrink(excluded, peers_->options().timeout);
+        shrunk_ = true;
+        return {wire_transport(std::move(left.next), peers_->options()), std::move(left.survivors)};
     }
 
 protected:
     /// Blocks until all ranks have called it, within the timeout. Returns at once without a timeout.
-    void meet() const { state_->peers.barrier(detail::operation::split); }
+    void meet() const { peers_->meet({operation::split}); }
 
 private:
-    struct state {
-        Wire network;
-        peer_exchange<Wire> peers;
-        bool shrunk = false;
+    using exchange = peer_exchange<Wire>;
 
-        state(Wire w, transport_options options) : network(std::move(w)), peers(network, options) {}
+    explicit wire_transport(std::unique_ptr<exchange> peers) : peers_(std::move(peers)) {}
 
-        /// A split of `members` from `parent`.
-        state(Wire w, const state& parent, std::span<const int> members)
-            : network(std::move(w)), peers(network, parent.peers, members) {}
-
-        ~state() {
-            if (peers.failed()) network.keep();
-        }
-        state(const state&) = delete;
-        state& operator=(const state&) = delete;
-    };
-
-    explicit wire_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
-
-    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A
-    /// stream is waited for first, because wires know nothing of streams.
-    template <class E>
-    void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
-        auto& peers = state_->peers;
-        if constexpr (std::same_as<typename Wire::space, device_space>) {
-            exec.wait();
-            peers.exchange(exec, what, send, recv);
-        } else {
-            if constexpr (!std::derived_from<E, host>) state_->network.require_other_threads();
-            exec.enqueue([&peers, what, send, recv] { peers.exchange(host{}, what, send, recv); });
-        }
-    }
-
-    std::unique_ptr<state> state_;
+    std::unique_ptr<exchange> peers_;
+    bool shrunk_ = false;
 };
 
 }  // namespace zeropp

@@ -23,7 +23,7 @@ _library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "libzeropp_jax.so"), 
 _library.zeropp_jax_error.restype = ctypes.c_char_p
 _library.zeropp_jax_token.restype = ctypes.c_float
 _library.zeropp_jax_broadcast.restype = None
-_library.zeropp_jax_communicator.argtypes = [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_double]
+_library.zeropp_jax_communicator.argtypes = [ctypes.POINTER(ctypes.c_int), *3 * [ctypes.c_int], ctypes.c_double]
 _library.zeropp_jax_replica.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_size_t]
 
 for _name in ("all_gather", "reduce_scatter", "all_reduce", "update_gather", "replica_gather"):
@@ -39,23 +39,31 @@ class ZeroppError(RuntimeError):
 
 
 class Formats(NamedTuple):
-    """Formats of messages: of gathered weights, and of reduced gradients within and between nodes."""
+    """Formats of messages: of gathered weights, and of reduced gradients within nodes, between nodes, and between sites; None
+    there is `inter_node`."""
 
     weights: str = "int8:256:bf16"
     intra_node: str = "int8:256:bf16"
     inter_node: str = "int4:128:signed:bf16"
+    inter_site: str | None = None
 
     @classmethod
     def lossless(cls) -> Formats:
         """Formats that change nothing, for float32."""
         return cls("fp32", "fp32", "fp32")
 
+    def of_reduction(self) -> dict[str, str]:
+        """The handlers' attributes."""
+        beyond = self.inter_node if self.inter_site is None else f"{self.inter_node} + {self.inter_site}"
+        return {"intra_node": self.intra_node, "inter_node": beyond}
+
 
 class Traffic(NamedTuple):
-    """Bytes that a rank has sent within its node and to other nodes, and its number of calls."""
+    """Bytes that a rank has sent within its node, to other nodes of its site and to other sites, and its number of calls."""
 
     intra_node: int
     inter_node: int
+    inter_site: int
     calls: int
 
 
@@ -82,10 +90,13 @@ def initialize(coordinator: str | None = None) -> None:
 
 
 class Communicator:
-    """All ranks, on nodes of `ranks_per_node` consecutive ones. Collective. Inside shard_map the ranks are the axis `axis`. A
-    call that has waited for other ranks for `seconds` fails, and so do all later ones."""
+    """All ranks, on nodes of `ranks_per_node` consecutive ones, in sites of `nodes_per_site` nodes; by default one site.
+    Collective. Inside shard_map the ranks are the axis `axis`. A call that has waited for other ranks for `seconds` fails, and
+    so do all later ones."""
 
-    def __init__(self, ranks_per_node: int, *, axis: str = "ranks", seconds: float = 300.0):
+    def __init__(
+        self, ranks_per_node: int, *, nodes_per_site: int | None = None, axis: str = "ranks", seconds: float = 300.0
+    ):
         self.size = jax.process_count()
         self.axis = axis
         if jax.local_device_count() != 1 or jax.default_backend() != "cpu":
@@ -94,8 +105,12 @@ class Communicator:
             )
         if ranks_per_node < 1 or self.size % ranks_per_node != 0:
             raise ZeroppError(f"zeropp_jax: expected nodes of a divisor of {self.size} ranks, given {ranks_per_node}")
+        node_count = self.size // ranks_per_node
+        per_site = node_count if nodes_per_site is None else nodes_per_site
+        if per_site < 1 or node_count % per_site != 0:
+            raise ZeroppError(f"zeropp_jax: expected sites of a divisor of {node_count} nodes, given {nodes_per_site}")
         nodes = (ctypes.c_int * self.size)(*(rank // ranks_per_node for rank in range(self.size)))
-        self.number = _number(_library.zeropp_jax_communicator(nodes, self.size, jax.process_index(), seconds))
+        self.number = _number(_library.zeropp_jax_communicator(nodes, per_site, self.size, jax.process_index(), seconds))
 
     def mesh(self) -> jax.sharding.Mesh:
         """The ranks in order, as a mesh of one axis."""
@@ -107,9 +122,9 @@ class Communicator:
 
     def traffic(self) -> Traffic:
         """Bytes and calls of this rank so far."""
-        numbers = [ctypes.c_uint64() for _ in Traffic._fields]
-        _library.zeropp_jax_traffic(self.number, *(ctypes.byref(number) for number in numbers))
-        return Traffic(*(number.value for number in numbers))
+        sent, calls = (ctypes.c_uint64 * 3)(), ctypes.c_uint64()
+        _library.zeropp_jax_traffic(self.number, sent, ctypes.byref(calls))
+        return Traffic(*sent, calls.value)
 
     def call(self, name: str, results: list[jax.ShapeDtypeStruct], operand: jax.Array, token: jax.Array, **attributes):
         """The results of the handler `name`, and the next token."""
@@ -145,8 +160,7 @@ def _reduce_scatter(comm: Communicator, full: jax.Array, token: jax.Array, forma
     if not full.shape or full.shape[0] % comm.size != 0:
         raise ZeroppError(f"zeropp_jax: expected a first axis of a multiple of {comm.size}, given the shape {full.shape}")
     shard = jax.ShapeDtypeStruct((full.shape[0] // comm.size, *full.shape[1:]), full.dtype)
-    names = {"intra_node": formats.intra_node, "inter_node": formats.inter_node}
-    return comm.call("reduce_scatter", [shard], full, token, mean=np.bool_(mean), **names)
+    return comm.call("reduce_scatter", [shard], full, token, mean=np.bool_(mean), **formats.of_reduction())
 
 
 def _backward_token(after: jax.Array, cotangent: jax.Array) -> jax.Array:
@@ -196,8 +210,7 @@ def all_reduce(comm: Communicator, tensor: jax.Array, token: jax.Array, formats:
     """The sum, or mean, of all ranks' `tensor`, and the next token. All ranks get equal bits. It has no gradient."""
     _require_elements(tensor)
     result = jax.ShapeDtypeStruct(tensor.shape, tensor.dtype)
-    names = {"intra_node": formats.intra_node, "inter_node": formats.inter_node}
-    return comm.call("all_reduce", [result], tensor, token, mean=np.bool_(mean), **names)
+    return comm.call("all_reduce", [result], tensor, token, mean=np.bool_(mean), **formats.of_reduction())
 
 
 class Replica:

@@ -32,14 +32,20 @@ class TensorView(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("elements", ctypes.c_size_t), ("row", ctypes.c_size_t)]
 
 
+#: Members of a plan that describe the machine.
+MACHINE = (
+    "intra_node_gbit", "inter_node_gbit", "intra_node_us", "inter_node_us", "codec_gb", "compute_ms", "memory_gb",
+    "other_memory_gb",
+)
+
+
 class Plan(ctypes.Structure):
     _fields_ = (
         [("tensors", ctypes.POINTER(ctypes.c_size_t)), ("count", ctypes.c_size_t)]
         + [(name, ctypes.c_int) for name in ("nodes", "ranks_per_node", "secondary_group")]
         + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "differences", "intra_node", "inter_node")]
         + [("error_feedback", ctypes.c_int)]
-        + [(name, ctypes.c_double) for name in ("intra_node_gbit", "inter_node_gbit", "intra_node_us", "inter_node_us", "codec_gb")]
-        + [(name, ctypes.c_double) for name in ("compute_ms", "memory_gb", "other_memory_gb")]
+        + [(name, ctypes.c_double) for name in MACHINE]
     )
 
 
@@ -73,15 +79,16 @@ _SIGNATURES = {
     "zeropp_gather_formats": (ctypes.c_char_p, []),
     "zeropp_difference_formats": (ctypes.c_char_p, []),
     "zeropp_reduce_formats": (ctypes.c_char_p, []),
-    "zeropp_communicator_create": (
+    "zeropp_reduce_formats_in_sites": (ctypes.c_char_p, []),
+    "zeropp_communicator_create_in_sites": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, Callbacks, ctypes.POINTER(ctypes.c_void_p)],
+        [ctypes.POINTER(ctypes.c_int)] + 3 * [ctypes.c_int] + [Callbacks, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "zeropp_communicator_destroy": (None, [ctypes.c_void_p]),
     "zeropp_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
     "zeropp_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
     "zeropp_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
-    "zeropp_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
+    "zeropp_traffic_in_sites": (None, [ctypes.c_void_p] + 2 * [ctypes.POINTER(ctypes.c_uint64)]),
     "zeropp_all_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
@@ -146,32 +153,16 @@ _SIGNATURES = {
 # Functions that only the host's library has: threads, and planning.
 _HOST = {
     "zeropp_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
-    "zeropp_gather_volume": (
+    "zeropp_volume_in_sites": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
-        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+        3 * [ctypes.c_char_p] + [ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_int)] + 3 * [ctypes.c_int]
+        + [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zeropp_reduce_volume": (
+    "zeropp_predict_in_sites": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+        [ctypes.POINTER(Plan), ctypes.c_int, ctypes.c_double, ctypes.c_double, ctypes.POINTER(Prediction)]
+        + [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zeropp_all_reduce_volume": (
-        ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
-        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
-    ),
-    "zeropp_update_volume": (
-        ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
-    ),
-    "zeropp_replica_volume": (
-        ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
-        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
-    ),
-    "zeropp_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),
 }
 
 

@@ -12,6 +12,7 @@ from . import _library
 from ._library import ZeroppError
 from .arguments import instance
 from .communicator import Communicator
+from .formats import GradientFormats
 
 Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
 
@@ -22,6 +23,14 @@ def _listed(tensors: Tensors) -> list[torch.Tensor]:
 
 def _format(name: str) -> bytes:
     return instance("zeropp_torch", "formats", name, str, "names").encode()
+
+
+def _hops(*names: str | None) -> tuple[bytes, bytes]:
+    """The library's names of a reduction's formats: within nodes, between them and, unless None, between sites."""
+    intra_node, inter_node, inter_site = names
+    for name in names:
+        instance("zeropp_torch", "formats", name or "", str, "names")
+    return GradientFormats(intra_node, inter_node or intra_node, inter_site).for_library()
 
 
 def _views(communicator: Communicator, first: list[torch.Tensor], second: list[torch.Tensor], names: str):
@@ -50,6 +59,7 @@ class ErrorFeedback:
         fulls: Tensors,
         intra_node: str,
         inter_node: str | None = None,
+        inter_site: str | None = None,
         *,
         of_all_reduce: bool = False,
     ):
@@ -61,7 +71,7 @@ class ErrorFeedback:
         handle = ctypes.c_void_p()
         communicator.call(
             "zeropp_all_reduce_feedback_create" if of_all_reduce else "zeropp_feedback_create",
-            communicator.handle, _format(intra_node), _format(inter_node or intra_node),
+            communicator.handle, *_hops(intra_node, inter_node, inter_site),
             _library.element_of(tensors), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
@@ -201,19 +211,20 @@ def reduce_scatter(
     shards: Tensors,
     intra_node: str,
     inter_node: str | None = None,
+    inter_site: str | None = None,
     *,
     mean: bool = False,
     feedback: ErrorFeedback | None = None,
     name: str = "",
 ) -> None:
     """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `intra_node`,
-    inter-node messages `inter_node`, by default `intra_node`."""
+    inter-node messages `inter_node`, by default `intra_node`, and messages between sites `inter_site`, by default the latter."""
     wholes, parts = _listed(fulls), _listed(shards)
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            _format(intra_node), _format(inter_node or intra_node), _library.element_of(wholes), *views, len(wholes), int(bool(mean)),
+            *_hops(intra_node, inter_node, inter_site), _library.element_of(wholes), *views, len(wholes), int(bool(mean)),
             None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )
@@ -226,20 +237,21 @@ def all_reduce(
     tensors: Tensors,
     intra_node: str,
     inter_node: str | None = None,
+    inter_site: str | None = None,
     *,
     mean: bool = False,
     feedback: ErrorFeedback | None = None,
     name: str = "",
 ) -> None:
-    """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. `feedback` has been made
-    with `of_all_reduce=True`."""
+    """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. Formats are as in
+    reduce_scatter(); the last one is also that of the result. `feedback` has been made with `of_all_reduce=True`."""
     listed = _listed(tensors)
 
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
         return (
-            _format(intra_node), _format(inter_node or intra_node), _library.element_of(listed), views, views, len(listed),
+            *_hops(intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
             int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )

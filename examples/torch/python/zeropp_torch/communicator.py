@@ -8,11 +8,12 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,39 +24,70 @@ from ._library import ZeroppError
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Intra-node (`intra_node`) and inter-node (`inter_node`) bytes that this rank has sent, and the number of collectives (`calls`)."""
+    """Bytes that this rank has sent within its node (`intra_node`), to other nodes of its site (`inter_node`) and to other
+    sites (`inter_site`), and the number of collectives (`calls`). Without sites, all nodes are of one."""
 
     intra_node: int = 0
     inter_node: int = 0
     calls: int = 0
+    inter_site: int = 0
 
     @property
     def bytes(self) -> int:
-        """Intra-node and inter-node bytes."""
-        return self.intra_node + self.inter_node
+        """Bytes to all other ranks."""
+        return self.intra_node + self.inter_node + self.inter_site
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.intra_node + other.intra_node, self.inter_node + other.inter_node, self.calls + other.calls)
+        return Traffic(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     def __sub__(self, other: Traffic) -> Traffic:
-        return Traffic(self.intra_node - other.intra_node, self.inter_node - other.inter_node, self.calls - other.calls)
+        return Traffic(*map(operator.sub, dataclasses.astuple(self), dataclasses.astuple(other)))
 
 
-def volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
-    """Traffic of `rank` in one collective, from the library's `function`."""
+class Places(NamedTuple):
+    """Where the ranks of a group are: the node of each, and the nodes of a site, node n in site n // nodes_per_site. None is
+    no sites: all nodes are of one."""
+
+    nodes: list[int]
+    nodes_per_site: int | None = None
+
+    @staticmethod
+    def of(ranks: Sequence[int], ranks_per_node: int, nodes_per_site: int | None) -> Places:
+        """The places of `ranks` of the world, on nodes of consecutive ranks."""
+        return Places([rank // ranks_per_node for rank in ranks], nodes_per_site)
+
+    def for_library(self) -> tuple[ctypes.Array, int, int]:
+        """Nodes, nodes of a site and number of ranks, as the library takes them."""
+        return (ctypes.c_int * len(self.nodes))(*self.nodes), self.nodes_per_site or 0, len(self.nodes)
+
+    def sites(self) -> list[list[list[int]]]:
+        """The ranks of the group by site and node, as the library numbers them."""
+        by_site: dict[int, dict[int, list[int]]] = {}
+        for rank, node in enumerate(self.nodes):
+            site = 0 if self.nodes_per_site is None else node // self.nodes_per_site
+            by_site.setdefault(site, {}).setdefault(node, []).append(rank)
+        return [list(nodes.values()) for nodes in by_site.values()]
+
+    def hops(self) -> int:
+        """The number of levels with several members."""
+        sites = self.sites()
+        return sum(most > 1 for most in (len(sites), max(map(len, sites)), max(len(n) for s in sites for n in s)))
+
+
+def volume(
+    function: str, formats: Sequence[str | None], elements: int, places: Places, rank: int, two_shot: bool = False
+) -> Traffic:
+    """Traffic of `rank` in one call of the library's `function`, a collective. `formats` are by level for a reduction; None is
+    left out."""
     loaded = _library.library("cpu")
-    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
-    encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
-    status = getattr(loaded, function)(
-        (ctypes.c_int * len(nodes))(*nodes),
-        len(nodes),
-        rank,
-        *encoded,
-        ctypes.byref(intra_node),
-        ctypes.byref(inter_node),
+    sent = (ctypes.c_uint64 * 3)()
+    nodes, per_site, size = places.for_library()
+    second = " + ".join(name for name in formats[1:] if name is not None)
+    status = loaded.zeropp_volume_in_sites(
+        function.encode(), formats[0].encode(), second.encode(), elements, int(two_shot), nodes, per_site, size, rank, sent
     )
     _library.require_success(loaded, status)
-    return Traffic(intra_node.value, inter_node.value, 1)
+    return Traffic(sent[0], sent[1], 1, sent[2])
 
 
 _enabled = True
@@ -175,19 +207,27 @@ def require_agreement(
     )
 
 
-def require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
-    """Raises ZeroppError if torch, which sorts a new group's ranks, would number nodes or columns otherwise than the library.
+def require_places(ranks: Sequence[int], places: Places) -> None:
+    """Raises ZeroppError if the library refuses `places`, or if torch, which sorts a new group's ranks, would number nodes,
+    columns or sites otherwise than the library.
 
     `ranks` are the group's ranks of the world. The library numbers a node's ranks by their order in the group, and a column's
-    by node. A column has one rank of each node: smaller nodes serve the columns of the largest in rounds.
+    by node. A column has one rank of each node of a site: smaller nodes serve the columns of the largest in rounds.
     """
-    by_node = [[rank for rank, on in zip(ranks, nodes) if on == node] for node in dict.fromkeys(nodes)]
-    if len(by_node) in (1, len(nodes)):
+    volume("zeropp_all_gather", ["fp32"], 0, places, 0)
+    if places.hops() < 2:
         return
-    most = max(map(len, by_node))
-    columns = [[of[c - min(c // len(of) * len(of), most - len(of))] for of in by_node] for c in range(most)]
-    if any(members != sorted(members) for members in by_node + columns):
-        raise ZeroppError(f"zeropp_torch: expected nodes whose ranks follow one another in one order, given nodes {list(nodes)}")
+    sites = [[[ranks[member] for member in of] for of in site] for site in places.sites()]
+    groups = [of for site in sites for of in site]
+    for site in sites:
+        most = max(map(len, site))
+        groups += [[of[c - min(c // len(of) * len(of), most - len(of))] for of in site] for c in range(most)]
+    # Ranks of one index, on the nodes of one number.
+    groups += [[of[index] for of in nodes] for nodes in zip(*sites) for index in range(min(map(len, nodes)))]
+    if any(members != sorted(members) for members in groups):
+        raise ZeroppError(
+            f"zeropp_torch: expected nodes whose ranks follow one another in one order, given nodes {list(places.nodes)}"
+        )
 
 
 class _Turns:
@@ -248,10 +288,13 @@ class _DeviceBytes:
 
 
 class Communicator:
-    """The ranks of a process group, in nodes of `ranks_per_node` consecutive ranks, or on `nodes` (each rank's node).
+    """The ranks of a process group, in nodes of `ranks_per_node` consecutive ranks, or on `nodes` (each rank's node). With
+    `nodes_per_site`, node n is in site n // nodes_per_site. Sites are joined by slower links, and collectives take a third
+    hop. Several sites have as many nodes each, of one size.
 
     All ranks of the group make it together; if their arguments differ, all raise the same ZeroppError. With several nodes
-    of several ranks, it makes a process group for each node and for each rank's counterparts.
+    of several ranks, it makes a process group for each node and for each rank's counterparts, and also for its
+    counterparts in other sites.
 
     Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
     current stream for CUDA tensors. They run one at a time, in the same order on all ranks. So a process group's calls, by all
@@ -268,6 +311,7 @@ class Communicator:
         *,
         ranks_per_node: int | None = None,
         nodes: Sequence[int] | None = None,
+        nodes_per_site: int | None = None,
         device: torch.device | str = "cpu",
         compared_calls: int = 32,
     ):
@@ -282,7 +326,10 @@ class Communicator:
         self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
-        given = {"device": device.type, "compared_calls": compared_calls, "ranks_per_node": ranks_per_node, "nodes": nodes}
+        given = {
+            "device": device.type, "compared_calls": compared_calls, "ranks_per_node": ranks_per_node, "nodes": nodes,
+            "nodes_per_site": nodes_per_site,
+        }
         require_agreement([group], device, "Communicator", given)
         arguments.integer("Communicator", "compared_calls", compared_calls, 0)
         if nodes is not None and ranks_per_node is not None:
@@ -298,8 +345,10 @@ class Communicator:
             arguments.integer("Communicator", "each node", node, 0)
         if len(nodes) != self.size:
             raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
-        require_sorted_groups(dist.get_process_group_ranks(group), nodes)
-        self.nodes = list(nodes)
+        if nodes_per_site is not None:
+            arguments.integer("Communicator", "nodes_per_site", nodes_per_site, 1)
+        self.places = Places(list(nodes), nodes_per_site)
+        require_places(dist.get_process_group_ranks(group), self.places)
         self._groups = [group]
         self._turns = _turns.setdefault(group, _Turns())
         # Kept until the next message. If gloo's thread released a tensor last, it would wait for Python, with its group locked.
@@ -314,9 +363,8 @@ class Communicator:
         handle = ctypes.c_void_p()
         self._handle = None
         self.call(
-            "zeropp_communicator_create",
-            (ctypes.c_int * self.size)(*self.nodes),
-            self.size,
+            "zeropp_communicator_create_in_sites",
+            *self.places.for_library(),
             self.rank,
             self._callbacks,
             ctypes.byref(handle),
@@ -332,15 +380,11 @@ class Communicator:
     def handle(self) -> ctypes.c_void_p:
         return self._handle
 
-    @property
-    def node_count(self) -> int:
-        return len(set(self.nodes))
-
     def traffic(self) -> Traffic:
         """Bytes and collectives of this rank, through this communicator. Comparisons are not counted."""
-        numbers = [ctypes.c_uint64() for _ in range(3)]
-        self._library.zeropp_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
-        return Traffic(*(n.value for n in numbers))
+        sent, calls = (ctypes.c_uint64 * 3)(), ctypes.c_uint64()
+        self._library.zeropp_traffic_in_sites(self._handle, sent, ctypes.byref(calls))
+        return Traffic(sent[0], sent[1], calls.value, sent[2])
 
     def compare(self, calls: int) -> None:
         """Compares `calls` more collectives before they move data; the number must be equal on all ranks. Each rank sends

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import arguments, formats
 from ._library import ZeroppError
 from .collectives import all_reduce
-from .communicator import Communicator, Traffic, enabled, new_group, require_agreement, volume
+from .communicator import Communicator, Places, Traffic, enabled, new_group, require_agreement, volume
 
 # Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
 LANES = 2
@@ -29,8 +29,9 @@ BLOCK = 256
 
 
 def _message_bytes(hops: formats.GradientFormats, elements: int) -> int:
-    """Size of an inter-node message of `elements` elements, as a rank sends to one of another node in a reduce-scatter."""
-    return volume("zeropp_reduce_volume", [0, 1], 0, *hops, 2 * elements).inter_node
+    """Size of a message of `elements` elements on the slowest links, as a rank sends to one of another site in a
+    reduce-scatter."""
+    return volume("zeropp_reduce_scatter", hops, 2 * elements, Places([0, 1], 1), 0).inter_site
 
 
 def _ranks_of_models(parameter: torch.nn.Parameter) -> list[list[int]]:
@@ -51,6 +52,7 @@ class _Reducer:
         self,
         process_group: Optional[dist.ProcessGroup],
         ranks_per_node: int,
+        nodes_per_site: Optional[int],
         gradients: Any,
         preset: Optional[str],
         device: torch.device,
@@ -61,21 +63,23 @@ class _Reducer:
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1
         given = {
-            "gradients": gradients, "preset": preset, "ranks_per_node": ranks_per_node, "compared_steps": compared_steps
+            "gradients": gradients, "preset": preset, "ranks_per_node": ranks_per_node, "nodes_per_site": nodes_per_site,
+            "compared_steps": compared_steps,
         }
         require_agreement([parent], device, "ddp_hook", given)
         arguments.integer("ddp_hook", "ranks_per_node", ranks_per_node, 1)
         arguments.integer("ddp_hook", "compared_steps", compared_steps, 0)
         self._ranks = dist.get_process_group_ranks(parent)
-        nodes = [rank // ranks_per_node for rank in self._ranks]
-        one_hop = len(set(nodes)) in (1, len(nodes))
-        self._piece_bytes = PIECE_BYTES_OF_ONE_HOP if one_hop else PIECE_BYTES
         if gradients is formats.DEFAULT or preset is not None:
             gradients = formats.chosen("ddp_hook", formats.DEFAULT, gradients, preset or "8bit", None).gradients
         self._hops = formats.gradient_formats(gradients)
+        formats.require_sites("ddp_hook", nodes_per_site, self._hops)
+        places = Places.of(self._ranks, ranks_per_node, nodes_per_site)
+        self._piece_bytes = PIECE_BYTES_OF_ONE_HOP if places.hops() < 2 else PIECE_BYTES
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [
-            Communicator(group, nodes=nodes, device=device, compared_calls=0) for group in self._groups
+            Communicator(group, nodes=places.nodes, nodes_per_site=nodes_per_site, device=device, compared_calls=0)
+            for group in self._groups
         ]
         # One thread for each lane keeps its pieces in order, which must be equal on all ranks.
         self._threads = [concurrent.futures.ThreadPoolExecutor(1, "zeropp-ddp") for _ in self._lanes]
@@ -157,6 +161,7 @@ def ddp_hook(
     process_group: Optional[dist.ProcessGroup] = None,
     *,
     ranks_per_node: int,
+    nodes_per_site: Optional[int] = None,
     gradients: Union[formats.Gradients, formats.Default] = formats.DEFAULT,
     preset: Optional[str] = None,
     device: Union[torch.device, str] = "cpu",
@@ -164,9 +169,9 @@ def ddp_hook(
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
     """A hook for one DistributedDataParallel model: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`.
 
-    Collective. `process_group` is the model's, by default all ranks; `device` that of its parameters. Formats are `gradients`
-    or those of `preset`, a key of PRESETS, by default "8bit". All ranks raise the same ZeroppError if their arguments differ,
-    or their calls in the first `compared_steps` steps.
+    Collective. `process_group` is the model's, by default all ranks; `device` that of its parameters. Nodes are in sites of
+    `nodes_per_site`, as in apply(). Formats are `gradients` or those of `preset`, a key of PRESETS, by default "8bit". All
+    ranks raise the same ZeroppError if their arguments differ, or their calls in the first `compared_steps` steps.
 
     Gradients become means over all ranks, with equal bits on every rank. Ranks that have run out of inputs count too.
     Buckets are reduced during backward, on the host by threads, on a GPU on the current stream. Backward raises failures;
@@ -174,7 +179,7 @@ def ddp_hook(
     this rank's Traffic.
     """
     device = torch.device(device)
-    reducer = _Reducer(process_group, ranks_per_node, gradients, preset, device, compared_steps)
+    reducer = _Reducer(process_group, ranks_per_node, nodes_per_site, gradients, preset, device, compared_steps)
 
     def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

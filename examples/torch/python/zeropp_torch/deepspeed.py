@@ -9,7 +9,7 @@ The keys of ZeRO++ in `zero_optimization` keep their names, on the host and on G
 A section "zeropp" of the configuration, beside "zero_optimization", has the rest, all of it optional:
 
 - `preset`, or `weights` and `gradients`: formats, as of apply(). The default is the preset "4bit".
-- `ranks_per_node`: by default what the launcher says, LOCAL_WORLD_SIZE or LOCAL_SIZE.
+- `ranks_per_node`: by default what the launcher says, LOCAL_WORLD_SIZE or LOCAL_SIZE. `nodes_per_site`, as of apply().
 - `error_feedback`: true adds the error of one reduction to the next one of the same gradients.
 """
 
@@ -50,7 +50,7 @@ PRIVATE_NAMES = {
     ),
 }
 
-_KEYS = ("preset", "weights", "gradients", "ranks_per_node", "error_feedback")
+_KEYS = ("preset", "weights", "gradients", "ranks_per_node", "nodes_per_site", "error_feedback")
 
 
 class _Settings:
@@ -75,6 +75,8 @@ class _Settings:
         if local is None:
             raise ZeroppError(f"{where}: expected ranks_per_node, since no launcher has set LOCAL_WORLD_SIZE or LOCAL_SIZE")
         self.ranks_per_node = arguments.integer(where, "ranks_per_node", int(local) if isinstance(local, str) else local, 1)
+        self.nodes_per_site: Optional[int] = section.get("nodes_per_site")
+        formats.require_sites(where, self.nodes_per_site, self.gradients)
         self._communicators: dict[tuple[dist.ProcessGroup, str], Communicator] = {}
         self._feedback: dict[tuple[object, ...], ErrorFeedback] = {}
 
@@ -86,6 +88,7 @@ class _Settings:
             self._communicators[group, use] = Communicator(
                 group if use == "gathers" else new_group(group, range(len(ranks)), device),
                 nodes=[rank // self.ranks_per_node for rank in ranks],
+                nodes_per_site=self.nodes_per_site,
                 device=device,
             )
         return self._communicators[group, use]

@@ -20,9 +20,10 @@ from .units import elements_of, units_of
 class Machine:
     """The machine that a prediction is for.
 
-    `intra_node_`: link of a rank within its node; `inter_node_`: of a whole node to others. `_gbit` is Gbit/s each way, `_us` a
-    message's latency. `codec_gb` is GB/s that a rank's codec reads and writes. `compute_ms` is the computation of a step,
-    `memory_gb` a GPU's memory, `other_memory_gb` its other contents; 0 if unknown.
+    `intra_node_`: link of a rank within its node; `inter_node_`: of a whole node to others; `inter_site_`: of a whole site to
+    others, if there are sites. `_gbit` is Gbit/s each way, `_us` a message's latency. `codec_gb` is GB/s that a rank's codec
+    reads and writes. `compute_ms` is the computation of a step, `memory_gb` a GPU's memory, `other_memory_gb` its other
+    contents; 0 if unknown.
     """
 
     intra_node_gbit: float = 2400
@@ -33,10 +34,12 @@ class Machine:
     compute_ms: float = 0
     memory_gb: float = 0
     other_memory_gb: float = 0
+    inter_site_gbit: float = 10
+    inter_site_us: float = 1000
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            rate = name in ("intra_node_gbit", "inter_node_gbit")
+            rate = name.endswith("_gbit")
             number = isinstance(value, numbers.Real) and not isinstance(value, bool)
             if not number or not (0 <= value < math.inf) or (rate and value == 0):
                 raise ZeroppError(f"Machine: expected {name} as a number {'above' if rate else 'from'} 0, given {value!r}")
@@ -59,6 +62,9 @@ class Estimate:
     overlapped_ms: float
     baseline_memory_gb: float
     memory_gb: float
+    #: Also `_gb`, that a site sends to others: of ZeRO-3, and of ZeRO++. 0 without sites.
+    baseline_inter_site_gb: float
+    inter_site_gb: float
     #: True if a step is at least 5 % shorter, without overlap or with it.
     gains: bool
     #: The effect on the step, in a sentence.
@@ -91,21 +97,27 @@ def predict(
     plain: str,
     plain_gradients: str,
     machine: Machine,
+    nodes_per_site: Optional[int] = None,
 ) -> Estimate:
     """Predicts a step of a model. `tensors` are sizes in elements, each gathered separately. `secondary` 0 is no hpZ."""
     loaded = _library.library("cpu")
     weights = plain if chosen.weights in (None, formats.OWN_TYPE) else chosen.weights
-    intra_node, inter_node = (
-        plain_gradients if name in (None, formats.OWN_TYPE) else name for name in chosen.gradients or (None, None)
-    )
+    gradients = chosen.gradients
+    if gradients is None or gradients.intra_node == formats.OWN_TYPE:
+        gradients = formats.GradientFormats(plain_gradients, plain_gradients)
     plan = _library.Plan(
         (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
         plain_gradients.encode(), weights.encode(),
-        chosen.differences.encode() if chosen.differences is not None else None, intra_node.encode(), inter_node.encode(), int(error_feedback),
-        *dataclasses.astuple(machine),
+        chosen.differences.encode() if chosen.differences is not None else None, *gradients.for_library(), int(error_feedback),
+        *(getattr(machine, name) for name in _library.MACHINE),
     )
-    predicted = _library.Prediction()
-    _library.require_success(loaded, loaded.zeropp_predict(ctypes.byref(plan), ctypes.byref(predicted)))
+    predicted, inter_site = _library.Prediction(), (ctypes.c_uint64 * 2)()
+    status = loaded.zeropp_predict_in_sites(
+        ctypes.byref(plan), nodes_per_site or 0, machine.inter_site_gbit, machine.inter_site_us, ctypes.byref(predicted),
+        inter_site,
+    )
+    _library.require_success(loaded, status)
+    of_site = ranks_per_node * (nodes_per_site or nodes) / 1e9
     before, after = predicted.before, predicted.after
     return Estimate(
         baseline_gb=before.inter_node * ranks_per_node / 1e9,
@@ -116,6 +128,8 @@ def predict(
         overlapped_ms=after.overlapped_seconds * 1e3,
         baseline_memory_gb=before.memory / 1e9,
         memory_gb=after.memory / 1e9,
+        baseline_inter_site_gb=inter_site[0] * of_site,
+        inter_site_gb=inter_site[1] * of_site,
         gains=bool(predicted.gains),
         advice=predicted.advice.decode(),
         report=predicted.report.decode(),
@@ -127,6 +141,7 @@ def estimate(
     *,
     world_size: int,
     ranks_per_node: int,
+    nodes_per_site: Optional[int] = None,
     weights: Union[str, None, formats.Default] = formats.DEFAULT,
     gradients: Union[formats.Gradients, None, formats.Default] = formats.DEFAULT,
     preset: Optional[str] = None,
@@ -139,8 +154,8 @@ def estimate(
 ) -> Estimate:
     """Predicts a step of `model`, or of a number of parameters, without communication.
 
-    Formats are as in apply(). `secondary` is hpZ's group size, by default a node; 1 is no hpZ. `plain` is ZeRO-3's format.
-    A model's FSDP2 units are gathered separately, or `units` equal parts if there are none.
+    Formats and `nodes_per_site` are as in apply(). `secondary` is hpZ's group size, by default a node; 1 is no hpZ. `plain` is
+    ZeRO-3's format. A model's FSDP2 units are gathered separately, or `units` equal parts if there are none.
     """
     for name, value in (("world_size", world_size), ("ranks_per_node", ranks_per_node), ("units", units)):
         arguments.integer("estimate", name, value, 1)
@@ -160,8 +175,9 @@ def estimate(
     if not sizes:
         parts = min(units, total)
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
+    chosen = formats.chosen("estimate", weights, gradients, preset, differences)
+    formats.require_sites("estimate", nodes_per_site, chosen.gradients)
     return predict(
-        sizes, world_size // ranks_per_node, ranks_per_node,
-        formats.chosen("estimate", weights, gradients, preset, differences), group if group > 1 else 0, error_feedback, plain,
-        plain, machine,
+        sizes, world_size // ranks_per_node, ranks_per_node, chosen, group if group > 1 else 0, error_feedback, plain, plain,
+        machine, nodes_per_site,
     )

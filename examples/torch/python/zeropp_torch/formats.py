@@ -12,7 +12,7 @@ import torch
 from . import arguments
 from ._library import ZeroppError, library
 
-Gradients = Union[str, tuple[str, str]]
+Gradients = Union[str, tuple[str, ...]]
 
 #: Stands for the LOSSLESS format of the tensor's type.
 OWN_TYPE = "lossless"
@@ -35,10 +35,20 @@ LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"
 
 
 class GradientFormats(NamedTuple):
-    """Formats of a reduction's intra-node hop (`intra_node`) and inter-node hop (`inter_node`)."""
+    """Formats of a reduction's intra-node hop (`intra_node`), inter-node hop (`inter_node`), and hop between sites
+    (`inter_site`); None there is `inter_node`."""
 
     intra_node: str
     inter_node: str
+    inter_site: Optional[str] = None
+
+    def __str__(self) -> str:
+        return " + ".join(name for name in self if name is not None)
+
+    def for_library(self) -> tuple[bytes, bytes]:
+        """The library's arguments `intra_node` and `inter_node`, which has both formats beyond a node."""
+        intra_node, beyond = str(self).encode().split(b" + ", 1)
+        return intra_node, beyond
 
     def of(self, dtype: torch.dtype) -> GradientFormats:
         """These formats, with `dtype`'s exact format in place of "lossless". Raises ZeroppError if there is none."""
@@ -50,18 +60,32 @@ class GradientFormats(NamedTuple):
 
 
 def gradient_formats(gradients: Gradients, argument: str = "gradients") -> GradientFormats:
-    """Formats from a key of PRESETS, one name for both hops, a name for each, or "INTRA_NODE + INTER_NODE". Raises ZeroppError,
-    which names `argument`, for unknown pairs."""
+    """Formats from a key of PRESETS, one name for all hops, a name for each, or "INTRA_NODE + INTER_NODE", with " + INTER_SITE"
+    for a format between sites. Raises ZeroppError, which names `argument`, for unknown formats."""
     names: Any = gradients
-    if isinstance(gradients, str):
+    if isinstance(gradients, GradientFormats):
+        names = str(gradients).split(" + ")
+    elif isinstance(gradients, str):
         names = PRESETS[gradients]["gradients"] if gradients in PRESETS else gradients.split(" + ")
         names = 2 * names if len(names) == 1 else names
-    pair = " + ".join(map(str, names)) if isinstance(names, (list, tuple)) else ""
-    known = library("cpu").zeropp_reduce_formats().decode().split(", ")
-    if pair not in [f"{OWN_TYPE} + {OWN_TYPE}", *known]:
-        given = gradients if isinstance(gradients, str) else pair or repr(gradients)
+    joined = " + ".join(map(str, names)) if isinstance(names, (list, tuple)) else ""
+    in_sites = joined.count(" + ") == 2
+    known = (library("cpu").zeropp_reduce_formats_in_sites if in_sites else library("cpu").zeropp_reduce_formats)()
+    known = known.decode().split(", ")
+    if joined not in [f"{OWN_TYPE} + {OWN_TYPE}", *known]:
+        given = gradients if isinstance(gradients, str) else joined or repr(gradients)
         raise ZeroppError(f"{argument}: expected one of {', '.join([*PRESETS, *known])}, given {given}")
-    return GradientFormats(*pair.split(" + "))
+    return GradientFormats(*joined.split(" + "))
+
+
+def require_sites(function: str, nodes_per_site: Optional[int], *gradients: Optional[GradientFormats]) -> None:
+    """Raises ZeroppError unless `nodes_per_site` is a number of nodes, or None and no `gradients` have a format between sites."""
+    if nodes_per_site is not None:
+        arguments.integer(function, "nodes_per_site", nodes_per_site, 1)
+        return
+    for given in gradients:
+        if given is not None and given.inter_site is not None:
+            raise ZeroppError(f"{function}: expected nodes_per_site with a format between sites, given {given} without it")
 
 
 def weight_format(weights: str) -> str:

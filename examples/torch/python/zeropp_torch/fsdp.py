@@ -12,7 +12,7 @@ from torch import nn
 
 from . import arguments, formats, units
 from ._library import ZeroppError
-from .communicator import Traffic, require_agreement, require_sorted_groups
+from .communicator import Places, Traffic, require_agreement, require_places
 from .estimate import Machine, predict
 from .hooks import Feedback, ReplicaReduce, UpdateGather
 from .installation import Installation, remove_hooks
@@ -54,6 +54,25 @@ def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> Non
                     )
 
 
+def _require_sites(unit: units.Unit, ranks_per_node: int, nodes_per_site: int) -> None:
+    """Raises the same ZeroppError on all ranks of the unit's mesh unless ranks that share weights, or replicas of them, are on
+    sites of as many nodes each, of as many ranks: on the same number of them in all rows, columns and groups of hpZ."""
+    (group, *_) = unit.groups
+    mesh = units.mesh_of(group)
+    rows = mesh.reshape(-1, mesh.shape[-1])
+    kept = units.secondary_size(group)
+    for lines in (rows.tolist(), rows.T.tolist(), [part.tolist() for row in rows for part in row.split(kept)]):
+        shapes = set()
+        for ranks in lines:
+            sites = Places.of(ranks, ranks_per_node, nodes_per_site).sites()
+            shapes |= {(len(sites), len(site), len(node)) for site in sites for node in site}
+        if len(shapes) != 1:
+            raise ZeroppError(
+                f"apply: expected as many nodes in each site, and as many ranks on each node, given {unit.name} on the ranks "
+                f"{lines[:8]} with ranks_per_node {ranks_per_node} and nodes_per_site {nodes_per_site}"
+            )
+
+
 def _matches(pattern: str, name: str) -> bool:
     name = name or "(root)"
     return f".{pattern}." in f".{name}." or fnmatch.fnmatchcase(name, pattern)
@@ -85,6 +104,7 @@ def apply(
     model: nn.Module,
     *,
     ranks_per_node: int,
+    nodes_per_site: Optional[int] = None,
     weights: Union[str, None, formats.Default] = formats.DEFAULT,
     gradients: Union[formats.Gradients, None, formats.Default] = formats.DEFAULT,
     preset: Optional[str] = None,
@@ -99,16 +119,17 @@ def apply(
     """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp. Collective: all ranks call it
     between steps, after fully_shard. It replaces what an earlier call has set; remove() takes it back.
 
-    Rank r of the world is on node r // ranks_per_node. `weights` and `gradients` are formats, by default those of the preset
-    "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all formats. `differences`, a format, replaces
-    `weights`: every node keeps the weights that forward gathered, divided over its ranks. Forward then sends their changes
-    between nodes, if there are any, and backward sends nothing between nodes. `replicas`, a key of PRESETS or formats of
-    gradients, is for HSDP: zeropp then makes the all-reduce between replicas, in place of torch. `error_feedback` acts in
-    steps in which all trained parameters of a unit have gradients. `keep_frozen` is for units without trained parameters, as
-    the base of LoRA: every node keeps the weights that forward gathered, in their own type, and they cross nodes again only
-    after a change. A unit is left out if a pattern of `exclude` is one or several whole components of its dotted name
-    ("blocks.1" is in "model.blocks.1.mlp", not in "blocks.10"), or matches the name by fnmatch ("*norm*"). The name of the
-    model itself is "(root)".
+    Rank r of the world is on node r // ranks_per_node. With `nodes_per_site`, node n is in site n // nodes_per_site:
+    collectives take a third hop, between sites, and `gradients` may have a third format for it. `weights` and `gradients` are
+    formats, by default those of the preset "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all
+    formats. `differences`, a format, replaces `weights`: every node keeps the weights that forward gathered, divided over its
+    ranks. Forward then sends their changes between nodes, if there are any, and backward sends nothing between nodes.
+    `replicas`, a key of PRESETS or formats of gradients, is for HSDP: zeropp then makes the all-reduce between replicas, in
+    place of torch. `error_feedback` acts in steps in which all trained parameters of a unit have gradients. `keep_frozen` is
+    for units without trained parameters, as the base of LoRA: every node keeps the weights that forward gathered, in their
+    own type, and they cross nodes again only after a change. A unit is left out if a pattern of `exclude` is one or several
+    whole components of its dotted name ("blocks.1" is in "model.blocks.1.mlp", not in "blocks.10"), or matches the name by
+    fnmatch ("*norm*"). The name of the model itself is "(root)".
 
     The report gives advice if nothing is gained on `machine`, and a warning says what else is left to torch. All ranks raise
     the same ZeroppError, with the model unchanged, for wrong arguments or if these differ between ranks. In a unit's first
@@ -122,8 +143,9 @@ def apply(
     _require_agreement(
         sharded,
         {
-            "ranks_per_node": ranks_per_node, "weights": weights, "gradients": gradients, "preset": preset,
-            "differences": differences, "replicas": replicas, "error_feedback": error_feedback, "keep_frozen": keep_frozen,
+            "ranks_per_node": ranks_per_node, "nodes_per_site": nodes_per_site, "weights": weights, "gradients": gradients,
+            "preset": preset, "differences": differences, "replicas": replicas, "error_feedback": error_feedback,
+            "keep_frozen": keep_frozen,
             # Other types may have no equal words on all ranks.
             "exclude": list(exclude) if isinstance(exclude, (list, tuple)) else type(exclude).__name__,
             "machine": machine, "compared_steps": compared_steps,
@@ -138,6 +160,7 @@ def apply(
         raise ZeroppError(f"apply: expected exclude as a sequence of patterns, given {exclude!r}")
     chosen = formats.chosen("apply", weights, gradients, preset, differences)
     between_replicas = None if replicas is None else formats.gradient_formats(replicas, "replicas")
+    formats.require_sites("apply", nodes_per_site, chosen.gradients, between_replicas)
     left_out = {unit.name: _left_out(unit, exclude) for unit in sharded}
     if between_replicas is not None:
         reducing = [unit for unit in sharded if not left_out[unit.name] and units.is_hybrid(unit.groups[0])]
@@ -151,10 +174,14 @@ def apply(
     predict([1], 1, 1, chosen, 0, False, "fp32", "fp32", machine)
     for unit in sharded:
         if not left_out[unit.name]:
+            if nodes_per_site is not None:
+                _require_sites(unit, ranks_per_node, nodes_per_site)
             ranks = dist.get_process_group_ranks(units.shard_group(unit.groups[0]))
-            require_sorted_groups(ranks, [rank // ranks_per_node for rank in ranks])
+            require_places(ranks, Places.of(ranks, ranks_per_node, nodes_per_site))
     _remove(model, sharded)
-    installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, keep_frozen, compared_steps)
+    installed = Installation(
+        ranks_per_node, nodes_per_site, chosen, between_replicas, error_feedback, keep_frozen, compared_steps
+    )
     report = Report([], [])
     try:
         for unit in sharded:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.distributed.fsdp as torch_fsdp
 
 from . import formats, units
-from .communicator import Communicator, Traffic, volume
+from .communicator import Communicator, Places, Traffic, volume
 from .estimate import Machine, predict
 from .hooks import AllGather, ComparedBackward, Feedback, ReduceScatter, ReplicaReduce, UpdateGather
 from .report import Row
@@ -35,6 +35,7 @@ class Installation:
     def __init__(
         self,
         ranks_per_node: int,
+        nodes_per_site: Optional[int],
         chosen: formats.Chosen,
         replicas: Optional[formats.GradientFormats],
         error_feedback: bool,
@@ -42,6 +43,7 @@ class Installation:
         compared_steps: int,
     ):
         self._ranks_per_node = ranks_per_node
+        self._nodes_per_site = nodes_per_site
         self._chosen = chosen
         self._replicas = replicas
         self._error_feedback = error_feedback
@@ -59,8 +61,14 @@ class Installation:
     def communicators(self) -> list[Communicator]:
         return [c for pair in self._communicators.values() for c in pair] + [*self._between_replicas.values()]
 
-    def _nodes_of(self, ranks: Sequence[int]) -> list[int]:
-        return [rank // self._ranks_per_node for rank in ranks]
+    def _places_of(self, ranks: Sequence[int]) -> Places:
+        return Places.of(ranks, self._ranks_per_node, self._nodes_per_site)
+
+    def _communicator(self, group: dist.ProcessGroup, device: torch.device) -> Communicator:
+        places = self._places_of(dist.get_process_group_ranks(group))
+        return Communicator(
+            group, nodes=places.nodes, nodes_per_site=places.nodes_per_site, device=device, compared_calls=0
+        )
 
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
         """Puts hooks into one unit, until remove_hooks(group). Records formats, traffic and notes in `row`."""
@@ -68,8 +76,7 @@ class Installation:
         ranks = tuple(dist.get_process_group_ranks(shard_group))
         if ranks not in self._communicators:
             self._communicators[ranks] = (
-                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
-                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
+                self._communicator(shard_group, group.device), self._communicator(shard_group, group.device)
             )
         before = units.settings_of(group)
         group._zeropp_undo = contextlib.ExitStack()
@@ -116,21 +123,22 @@ class Installation:
         after_forward = group.post_forward_mesh_info
         # By default FSDP keeps the root's weights between forward and backward.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
-        secondary: list[int] = []
+        secondary: Optional[Places] = None
         if not kept and after_forward != group.mesh_info:
-            secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
-        if len(set(secondary)) > 1:
-            row.tell("hpZ's groups cross nodes")
+            secondary = self._places_of(dist.get_process_group_ranks(after_forward.shard_process_group))
+            if len(set(secondary.nodes)) > 1:
+                row.tell("hpZ's groups cross nodes")
         moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
         moved.elements[row.unit] = row.elements
-        moved.secondary = moved.secondary or bool(secondary)
+        moved.secondary = moved.secondary or secondary is not None
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
-        before = after = volume("zeropp_gather_volume", communicator.nodes, communicator.rank, plain, elements)
+        places, rank = communicator.places, communicator.rank
+        before = after = volume("zeropp_all_gather", [plain], elements, places, rank)
         backward: Optional[Traffic] = None
         keeps_frozen = self._keep_frozen and not units.trained(group)
         if keeps_frozen or self._chosen.differences is not None:
-            backward = volume("zeropp_replica_volume", communicator.nodes, communicator.rank, plain, elements)
+            backward = volume("zeropp_replica_gather", [plain], elements, places, rank)
             update: UpdateGather
             if keeps_frozen:
                 row.weights = f"{plain}, kept on each node"
@@ -141,23 +149,20 @@ class Installation:
                 # Frozen weights have no differences to send.
                 after = backward
                 if units.trained(group):
-                    after = volume(
-                        "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
-                    )
+                    after = volume("zeropp_update_gather", [self._chosen.differences, plain], elements, places, rank)
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             group._zeropp_kept.append(update)
             module.set_custom_all_gather(update)
             self._on_load(module, group, update.refresh)
-            if secondary:
+            if secondary is not None:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
-            after = volume("zeropp_gather_volume", communicator.nodes, communicator.rank, row.weights, elements)
+            after = volume("zeropp_all_gather", [row.weights], elements, places, rank)
             module.set_custom_all_gather(AllGather(communicator, self._chosen.weights, row.unit, self._compared_steps))
-        if secondary:
-            backward = volume(
-                "zeropp_gather_volume", secondary, dist.get_rank(after_forward.shard_process_group), plain, elements
-            )
+        if secondary is not None:
+            own = dist.get_rank(after_forward.shard_process_group)
+            backward = volume("zeropp_all_gather", [plain], elements, secondary, own)
         row.before += before if kept else before + before
         row.after += after if kept else after + (after if backward is None else backward)
 
@@ -169,11 +174,12 @@ class Installation:
         own = formats.LOSSLESS[reduced]
         if ranks in self._moved:
             self._moved[ranks].plain_gradients = own
-        before = after = volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, own, own, elements)
+        places, rank = communicator.places, communicator.rank
+        before = after = volume("zeropp_reduce_scatter", [own, own], elements, places, rank)
         if self._chosen.gradients is not None:
             hops = self._chosen.gradients.of(reduced)
-            row.gradients = " + ".join(hops)
-            after = volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, *hops, elements)
+            row.gradients = str(hops)
+            after = volume("zeropp_reduce_scatter", hops, elements, places, rank)
             # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
             hook = ReduceScatter(
@@ -208,27 +214,25 @@ class Installation:
             if self._replicas is not None:
                 self._advise("With one replica, the argument replicas has no effect.")
             return
-        nodes, rank = self._nodes_of(ranks), dist.get_rank(process_group)
+        places, rank = self._places_of(ranks), dist.get_rank(process_group)
         elements = units.shard_elements(units.trained(group))
         own = formats.LOSSLESS[reduced]
-        row.replicas_before = row.replicas_after = volume("zeropp_all_reduce_volume", nodes, rank, own, own, elements, 1)
+        row.replicas_before = row.replicas_after = volume(
+            "zeropp_all_reduce", [own, own], elements, places, rank, two_shot=True
+        )
         if self._replicas is None:
             row.tell("the all-reduce between replicas stays torch's")
-            if len(set(nodes)) > 1:
+            if len(set(places.nodes)) > 1:
                 self._unplanned.add(shard_ranks)
                 self._advise(
                     "The all-reduce between replicas crosses nodes, and stays torch's: the argument replicas gives it formats."
                 )
         else:
             hops = self._replicas.of(reduced)
-            row.replicas = " + ".join(hops)
-            row.replicas_after = volume(
-                "zeropp_all_reduce_volume", nodes, rank, *hops, elements, int(self._error_feedback)
-            )
+            row.replicas = str(hops)
+            row.replicas_after = volume("zeropp_all_reduce", hops, elements, places, rank, two_shot=self._error_feedback)
             if ranks not in self._between_replicas:
-                self._between_replicas[ranks] = Communicator(
-                    process_group, nodes=nodes, device=group.device, compared_calls=0
-                )
+                self._between_replicas[ranks] = self._communicator(process_group, group.device)
             self._unplanned.add(shard_ranks)
             hook = ReplicaReduce(
                 self._between_replicas[ranks], process_group, self._replicas, self._error_feedback, group, row.unit,
@@ -255,14 +259,15 @@ class Installation:
     def advice(self, machine: Machine) -> list[str]:
         """Sentences on sets of ranks, as on those that gain nothing on `machine`."""
         for ranks, moved in self._moved.items():
-            nodes = self._nodes_of(ranks)
+            places = self._places_of(ranks)
+            nodes, sites = places.nodes, places.sites()
             per_node = nodes.count(nodes[0])
             # The C interface plans nodes of equal size.
             if ranks in self._unplanned or any(nodes.count(node) != per_node for node in nodes):
                 continue
             predicted = predict(
                 list(moved.elements.values()), len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
-                self._error_feedback, moved.plain, moved.plain_gradients, machine,
+                self._error_feedback, moved.plain, moved.plain_gradients, machine, len(sites[0]),
             )
             if not predicted.gains:
                 of_units = f"{', '.join(moved.elements)}: " if len(self._moved) > 1 else ""

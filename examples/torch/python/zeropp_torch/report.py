@@ -47,21 +47,18 @@ class Report:
         total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after, "")
         total.replicas_before = sum((r.replicas_before for r in self.rows), Traffic())
         total.replicas_after = sum((r.replicas_after for r in self.rows), Traffic())
-        head = [
-            "unit", "elements", "weights", "gradients", "intra-node bytes, before", "bytes, after", "inter-node bytes, before",
-            "bytes, after",
-        ]
-        cells = [head] + [
-            [r.unit, str(r.elements), r.weights, r.gradients, str(r.before.intra_node), str(r.after.intra_node)]
-            + [str(r.before.inter_node), str(r.after.inter_node)]
-            for r in [*self.rows, total]
-        ]
-        numbers = {1, 4, 5, 6, 7}
+        head = ["unit", "elements", "weights", "gradients"]
+        cells = [head] + [[r.unit, str(r.elements), r.weights, r.gradients] for r in [*self.rows, total]]
+        levels = ["intra_node", "inter_node", "inter_site"]
+        for level in levels if total.before.inter_site or total.after.inter_site else levels[:2]:
+            head += [level.replace("_", "-") + " bytes, before", "bytes, after"]
+            for line, r in zip(cells[1:], [*self.rows, total]):
+                line += [str(getattr(r.before, level)), str(getattr(r.after, level))]
         if total.replicas_before != Traffic():
             head += ["replicas", "bytes to replicas, before", "bytes, after"]
             for line, r in zip(cells[1:], [*self.rows, total]):
                 line += [r.replicas, str(r.replicas_before.bytes), str(r.replicas_after.bytes)]
-            numbers |= {9, 10}
+        numbers = {c for c, name in enumerate(head) if name == "elements" or "bytes" in name}
         head.append("")
         for line, r in zip(cells[1:], [*self.rows, total]):
             line.append(r.note)

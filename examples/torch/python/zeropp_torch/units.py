@@ -95,6 +95,12 @@ def mesh_of(group: Any) -> torch.Tensor:
     return _mesh_info(group).mesh.mesh
 
 
+def secondary_size(group: Any) -> int:
+    """Number of ranks that keep the weights after forward: hpZ's groups of consecutive ranks, or all that share them."""
+    after_forward = group.post_forward_mesh_info
+    return shard_group(group).size() if after_forward is None else after_forward.shard_process_group.size()
+
+
 # Settings of a parameter group that zeropp changes.
 _SETTINGS = (
     "_all_gather_comm", "_reduce_scatter_comm", "_all_reduce_hook", "force_sum_reduction_for_comms",

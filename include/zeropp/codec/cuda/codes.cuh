@@ -3,12 +3,12 @@
 /// Codes of granules: dense bits, first code lowest.
 
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/layout/ternary.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -54,86 +54,29 @@ struct packed_codes {
     }
 };
 
-/// Bytes of the widest access to eight codes that start at a multiple of `Bits` bytes from a 16-byte boundary.
-template <int Bits>
-inline constexpr int code_access = Bits % 16 == 0  ? 16
-                                   : Bits % 8 == 0 ? 8
-                                   : Bits % 4 == 0 ? 4
-                                   : Bits % 2 == 0 ? 2
-                                                   : 1;
-
-/// Reads device memory; if `Constant`, memory that no kernel writes meanwhile.
-template <bool Constant, class Word>
-__device__ Word load_word(const Word* from) {
-    if constexpr (Constant) {
-        return __ldg(from);
-    } else {
-        return *from;
-    }
-}
-
 /// Reads the codes of a granule. `elements` is 8, or fewer at the end of a message, which has no bytes beyond them.
 template <int Bits, bool Constant = true>
 __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     packed_codes<Bits> p{};
-    constexpr int access = code_access<Bits>;
-    if (elements != granule_size) {
-        const int bytes = (elements * Bits + 7) / 8;
+    if (elements == granule_size) {
+        load_words<Bits, Constant>(from, p.data);
+        return p;
+    }
+    const int bytes = (elements * Bits + 7) / 8;
 #pragma unroll
-        for (int i = 0; i != Bits; ++i) {
-            if (i < bytes) p.data[i / 4] |= static_cast<std::uint32_t>(from[i]) << (i % 4 * 8);
-        }
-    } else if constexpr (access == 16) {
-#pragma unroll
-        for (int i = 0; i != Bits / 16; ++i) {
-            const uint4 words = load_word<Constant>(reinterpret_cast<const uint4*>(from) + i);
-            p.data[4 * i] = words.x;
-            p.data[4 * i + 1] = words.y;
-            p.data[4 * i + 2] = words.z;
-            p.data[4 * i + 3] = words.w;
-        }
-    } else if constexpr (access == 8) {
-        const uint2 words = load_word<Constant>(reinterpret_cast<const uint2*>(from));
-        p.data[0] = words.x;
-        p.data[1] = words.y;
-    } else if constexpr (access == 4) {
-        p.data[0] = load_word<Constant>(reinterpret_cast<const std::uint32_t*>(from));
-    } else {
-        using part = std::conditional_t<access == 2, std::uint16_t, std::uint8_t>;
-#pragma unroll
-        for (int i = 0; i != Bits / access; ++i) {
-            const std::uint32_t bits = load_word<Constant>(reinterpret_cast<const part*>(from) + i);
-            p.data[i * access / 4] |= bits << (i * access % 4 * 8);
-        }
+    for (int i = 0; i != Bits; ++i) {
+        if (i < bytes) p.data[i / 4] |= static_cast<std::uint32_t>(from[i]) << (i % 4 * 8);
     }
     return p;
 }
 
 template <int Bits>
 __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elements) {
-    constexpr int access = code_access<Bits>;
-    if (elements != granule_size) {
-        const int bytes = (elements * Bits + 7) / 8;
+    if (elements == granule_size) return store_words<Bits>(to, p.data);
+    const int bytes = (elements * Bits + 7) / 8;
 #pragma unroll
-        for (int i = 0; i != Bits; ++i) {
-            if (i < bytes) to[i] = static_cast<std::byte>(p.data[i / 4] >> (i % 4 * 8));
-        }
-    } else if constexpr (access == 16) {
-#pragma unroll
-        for (int i = 0; i != Bits / 16; ++i) {
-            reinterpret_cast<uint4*>(to)[i] =
-                uint4{p.data[4 * i], p.data[4 * i + 1], p.data[4 * i + 2], p.data[4 * i + 3]};
-        }
-    } else if constexpr (access == 8) {
-        *reinterpret_cast<uint2*>(to) = uint2{p.data[0], p.data[1]};
-    } else if constexpr (access == 4) {
-        *reinterpret_cast<std::uint32_t*>(to) = p.data[0];
-    } else {
-        using part = std::conditional_t<access == 2, std::uint16_t, std::uint8_t>;
-#pragma unroll
-        for (int i = 0; i != Bits / access; ++i) {
-            reinterpret_cast<part*>(to)[i] = static_cast<part>(p.data[i * access / 4] >> (i * access % 4 * 8));
-        }
+    for (int i = 0; i != Bits; ++i) {
+        if (i < bytes) to[i] = static_cast<std::byte>(p.data[i / 4] >> (i % 4 * 8));
     }
 }
 
@@ -204,46 +147,14 @@ inline constexpr int granules_together = ternary_quantizer<Q>                   
 template <int Bits, int Run>
 struct code_run {
     static constexpr int bytes = Run * Bits;
-    static constexpr int words = (bytes + 3) / 4;
-    using access = std::conditional_t<
-        bytes % 16 == 0, uint4,
-        std::conditional_t<bytes % 8 == 0, uint2, std::conditional_t<bytes % 4 == 0, std::uint32_t, std::uint16_t>>>;
-
-    std::uint32_t data[std::size_t{words}];
+    std::uint32_t data[std::size_t{(bytes + 3) / 4}];
 
     __device__ static code_run load(const std::byte* from) {
         code_run r;
-#pragma unroll
-        for (std::size_t i = 0; i != bytes / sizeof(access); ++i) {
-            const access part = __ldg(reinterpret_cast<const access*>(from) + i);
-            if constexpr (sizeof(access) == 16) {
-                r.data[4 * i] = part.x;
-                r.data[4 * i + 1] = part.y;
-                r.data[4 * i + 2] = part.z;
-                r.data[4 * i + 3] = part.w;
-            } else if constexpr (sizeof(access) == 8) {
-                r.data[2 * i] = part.x;
-                r.data[2 * i + 1] = part.y;
-            } else {
-                r.data[i] = part;
-            }
-        }
+        load_words<bytes, true>(from, r.data);
         return r;
     }
-
-    __device__ void store(std::byte* to) const {
-#pragma unroll
-        for (std::size_t i = 0; i != bytes / sizeof(access); ++i) {
-            access* const part = reinterpret_cast<access*>(to) + i;
-            if constexpr (sizeof(access) == 16) {
-                *part = uint4{data[4 * i], data[4 * i + 1], data[4 * i + 2], data[4 * i + 3]};
-            } else if constexpr (sizeof(access) == 8) {
-                *part = uint2{data[2 * i], data[2 * i + 1]};
-            } else {
-                *part = static_cast<access>(data[i]);
-            }
-        }
-    }
+    __device__ void store(std::byte* to) const { store_words<bytes>(to, data); }
 
     /// Codes of granule k.
     __device__ packed_codes<Bits> at(int k) const {

@@ -129,7 +129,7 @@ private:
             source.template fragments<run>(raw + r, fragments);
             float x[std::size_t{run}][granule_size];
 #pragma unroll
-            for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);
+            for (std::size_t k = 0; k != run; ++k) fragments[k].to_floats(x[k]);
             rotate_back(x, true);
             T* const to = p.slice + granule(r) * granule_size;
             raw_granule<T> out[std::size_t{run}];
@@ -148,7 +148,7 @@ private:
         const int valid = valid_elements(size, granule);
         if (Source::rotation == 1 && valid == 0) return;
         float x[1][granule_size];
-        Source::values(source.fragment_part(from, granule, valid), x[0]);
+        source.fragment_part(from, granule, valid).to_floats(x[0]);
         rotate_back(x, is_in_whole_window<Source::rotation>(size, granule));
         if (valid == 0) return;
         T* const to = slice + granule * granule_size;

@@ -9,7 +9,6 @@
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
-#include <zeropp/codec/cuda/refit.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
@@ -172,78 +171,91 @@ private:
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
-        // Calls use(n, fragment) for the granules of block r.
+        // Calls use(n, its number, its elements, its fragment) for the granules n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
                 if constexpr (!in_registers) fetch<Whole>(part, [=](std::size_t) { return granule(n); }, fragments);
-                use(n, fragments[in_registers ? n : 0]);
+                use(n, granule(n), Whole ? granule_size : valid_elements(part.size, granule(n)),
+                    fragments[in_registers ? n : 0]);
             }
         };
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
-            for_each_granule(r, [&](std::size_t n, const fragment& f) { add<Whole>(stats[r], f, part, granule(n)); });
+            for_each_granule(r, [&](std::size_t, std::size_t, int valid, const fragment& f) {
+                if constexpr (Whole && std::is_same_v<typename Q::stats, symmetric::stats>) {
+                    float x[granule_size];
+                    values::of(f, x);
+                    stats[r].add(largest_magnitude(x));
+                } else {
+                    for_each_value(f, valid, [&](float x) { stats[r].add(x); });
+                }
+            });
         }
         merge_stats<lanes>(stats);
         [[maybe_unused]] params best[std::size_t{Blocks}];
         if constexpr (refitting_quantizer<Q>) {
+            typename Q::sums sums[std::size_t{Blocks}];
 #pragma unroll
-            for (std::size_t r = 0; r != Blocks; ++r) best[r] = q.fit(stats[r]);
-            refit_in_teams<lanes>(q, best, [&](std::size_t r, auto use) {
-                for_each_granule(r, [&](std::size_t n, const fragment& f) {
-                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                    float x[granule_size];
-                    values::of(f, x);
-#pragma unroll
-                    for (int i = 0; i != granule_size; ++i) {
-                        if (Whole || i < valid) use(x[i]);
-                    }
+            for (std::size_t r = 0; r != Blocks; ++r) {
+                best[r] = q.fit(stats[r]);
+                for_each_granule(r, [&](std::size_t, std::size_t, int valid, const fragment& f) {
+                    for_each_value(f, valid, [&](float x) { sums[r].add(x, best[r]); });
                 });
-            });
+            }
+            merge_stats<lanes>(sums);
+#pragma unroll
+            for (std::size_t r = 0; r != Blocks; ++r) best[r] = q.refit(best[r], sums[r]);
         }
         [[maybe_unused]] typename Residuals::stats lost[std::size_t{Blocks}];
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
-            const params p = block_params(stats[r], best[r]);
+            if constexpr (!refitting_quantizer<Q>) best[r] = q.fit(stats[r]);
             [[maybe_unused]] code_run<Q::code_bits, run> in_a_row{};
-            for_each_granule(r, [&](std::size_t n, fragment& f) {
-                const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                const granule_codes codes = encoded(f, p, part, granule(n), valid);
+            for_each_granule(r, [&](std::size_t n, std::size_t number, int valid, fragment& f) {
+                const granule_codes codes = encoded(f, best[r], part, number, valid);
                 if constexpr (Whole && stores_runs) {
                     in_a_row.set(static_cast<int>(n % run), codes);
-                    if (n % run == run - 1) in_a_row.store(part.codes + (granule(n) - (run - 1)) * Q::code_bits);
+                    if (n % run == run - 1) in_a_row.store(part.codes + (number - (run - 1)) * Q::code_bits);
                 } else {
-                    store<Whole>(codes, part, granule(n));
+                    store<Whole>(codes, part, number);
                 }
                 if constexpr (Residuals::any) {
-                    lose(f, codes, p, part, granule(n), valid);
+                    lose(f, codes, best[r], part, number, valid);
 #pragma unroll
                     for (int i = 0; i != granule_size; ++i) {
-                        if (Whole || i < valid) lost[r].add(f.x[i]);
+                        if (i < valid) lost[r].add(f.x[i]);
                     }
                 }
             });
-            write_params<Whole>(p, part, block(r));
-            if constexpr (Residuals::any) best[r] = p;
+            write_params<Whole>(best[r], part, block(r));
         }
-        if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, granule, block, for_each_granule);
+        if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, block, for_each_granule);
+    }
+
+    /// Calls use(x) for the first `valid` values of a granule.
+    template <class Use>
+    __device__ static void for_each_value(const fragment& f, int valid, Use use) {
+        float x[granule_size];
+        values::of(f, x);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            if (i < valid) use(x[i]);
+        }
     }
 
     /// Stores the new residuals of blocks. `lost` has each thread's stats of them, `p` the blocks' parameters.
-    template <int Blocks, bool Whole, class Granule, class Block, class ForEachGranule>
+    template <int Blocks, bool Whole, class Block, class ForEachGranule>
     __device__ void keep_lost(typename Residuals::stats (&lost)[std::size_t{Blocks}],
-                              const params (&p)[std::size_t{Blocks}], const section_cursor& part, Granule granule,
-                              Block block, ForEachGranule for_each_granule) const {
+                              const params (&p)[std::size_t{Blocks}], const section_cursor& part, Block block,
+                              ForEachGranule for_each_granule) const {
         merge_stats<lanes>(lost);
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
             const auto fitted = residuals.fit(lost[r]);
-            for_each_granule(r, [&](std::size_t n, fragment& f) {
-                const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                if constexpr (!in_registers) {
-                    lose(f, encoded(f, p[r], part, granule(n), valid), p[r], part, granule(n), valid);
-                }
-                residuals.store(part.from.residuals, granule(n), valid, fitted, f.x);
+            for_each_granule(r, [&](std::size_t, std::size_t number, int valid, fragment& f) {
+                if constexpr (!in_registers) lose(f, encoded(f, p[r], part, number, valid), p[r], part, number, valid);
+                residuals.store(part.from.residuals, number, valid, fitted, f.x);
             });
             // Other warps may still read the previous residuals of this block.
             if constexpr (!in_registers && Residuals::has_params) __syncthreads();
@@ -262,31 +274,6 @@ private:
                                                                      fragments);
     }
 
-    template <bool Whole>
-    __device__ static void add(typename Q::stats& stats, const fragment& f, const section_cursor& part,
-                               std::size_t granule) {
-        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
-        float x[granule_size];
-        values::of(f, x);
-        if constexpr (Whole && std::is_same_v<typename Q::stats, symmetric::stats>) {
-            stats.add(largest_magnitude(x));
-        } else {
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) {
-                if (Whole || i < valid) stats.add(x[i]);
-            }
-        }
-    }
-
-    /// Parameters of a block: `best` if Q fits twice.
-    __device__ params block_params(const typename Q::stats& stats, [[maybe_unused]] const params& best) const {
-        if constexpr (refitting_quantizer<Q>) {
-            return best;
-        } else {
-            return q.fit(stats);
-        }
-    }
-
     using granule_codes = packed_codes<Q::code_bits>;
 
     /// Codes of a granule, zero where it has no element.
@@ -294,12 +281,10 @@ private:
                                      std::size_t granule, int valid) const {
         float x[granule_size];
         values::of(f, x);
-        const auto encode_with = [&](auto noise) { return encode_granule(q, x, p, valid, noise); };
         if constexpr (stochastic_quantizer<Q>) {
-            const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
-            return encode_with([&](int i) { return words.at(i); });
+            return encode_granule(q, x, p, valid, noise_from(q, part.index + granule * granule_size, Source::sums));
         } else {
-            return encode_with([](int) { return 0.0f; });
+            return encode_granule(q, x, p, valid);
         }
     }
 

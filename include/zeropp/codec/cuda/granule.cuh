@@ -3,6 +3,7 @@
 /// A granule is eight elements, which one thread handles. Eight codes of any width fill whole bytes, and eight 16-bit
 /// elements are one 16-byte access.
 
+#include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 
@@ -14,16 +15,6 @@
 namespace zeropp::detail {
 
 inline constexpr int granule_size = 8;
-
-/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any.
-template <class T>
-__device__ T* into_global_memory(T* p) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(p)));
-#else
-    return p;
-#endif
-}
 
 /// Eight elements as in memory, in 32-bit words if their size allows, as registers are. Compilers would take bytes
 /// apart and put them together one by one.
@@ -123,6 +114,18 @@ struct raw_granule {
     }
 };
 
+/// Eight floats.
+struct float_granule {
+    float x[granule_size];
+
+    /// to <- the floats. As raw_granule has it: a NaN keeps its bits in either case.
+    template <bool KeepNan = true>
+    __device__ void to_floats(float (&to)[granule_size]) const {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) to[i] = x[i];
+    }
+};
+
 /// The largest magnitude of eight elements; NaN if one is.
 __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     float most = 0;
@@ -137,16 +140,6 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
 #endif
     }
     return most;
-}
-
-/// a * b, rounded before anything is added. Keeps a zero's sign, as `product` does not.
-__device__ inline float rounded_product(float a, float b) {
-#if defined(__CUDA_ARCH__)
-    return __fmul_rn(a, b);
-#else
-    const volatile float rounded = a * b;  // not fused with a later addition
-    return rounded;
-#endif
 }
 
 /// x <- x / divisor to the bit, a zero's sign included; rounded before anything is added. `exact_reciprocal` is 1 /
@@ -181,15 +174,6 @@ __device__ void store_part_granule(T* to, const raw_granule<T>& r, int valid) {
     for (int i = 0; i != granule_size; ++i) {
         if (i < valid) to[i] = r.at(i);
     }
-}
-
-/// Upper word of high:low shifted left by `left` bits.
-__device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t high, unsigned left) {
-#if defined(__CUDA_ARCH__)
-    return __funnelshift_l(low, high, left);
-#else
-    return static_cast<std::uint32_t>(((static_cast<std::uint64_t>(high) << 32 | low) << left) >> 32);
-#endif
 }
 
 /// Loads eight 16-bit elements from any even address: the aligned words in them, and a half at either end.
@@ -233,14 +217,7 @@ __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
         if (aligned) {
             raw_granule<T> r;
-#pragma unroll
-            for (int w = 0; w != raw_granule<T>::accesses; ++w) {
-                const uint4 words = reinterpret_cast<const uint4*>(from)[w];
-                r.data[4 * w] = words.x;
-                r.data[4 * w + 1] = words.y;
-                r.data[4 * w + 2] = words.z;
-                r.data[4 * w + 3] = words.w;
-            }
+            load_words<16 * raw_granule<T>::accesses, false>(from, r.data);
             return r;
         }
     }
@@ -254,47 +231,12 @@ __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
 template <class T>
 __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
-        if (aligned) {
-#pragma unroll
-            for (int w = 0; w != raw_granule<T>::accesses; ++w) {
-                reinterpret_cast<uint4*>(to)[w] =
-                    uint4{r.data[4 * w], r.data[4 * w + 1], r.data[4 * w + 2], r.data[4 * w + 3]};
-            }
-            return;
-        }
+        if (aligned) return store_words<16 * raw_granule<T>::accesses>(to, r.data);
     }
     if constexpr (raw_granule<T>::in_halves) {
         store_unaligned_granule(to, r);
     } else {
         store_part_granule(to, r, granule_size);
-    }
-}
-
-/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All
-/// threads of a warp must call this together.
-template <std::size_t N>
-__device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
-    static_assert(N <= 32 && (N & (N - 1)) == 0);
-#pragma unroll
-    for (unsigned distance = 1; distance < N; distance *= 2) {
-        const bool upper = threadIdx.x & distance;
-#pragma unroll
-        for (std::size_t c = 0; c != N; ++c) {
-            if ((c & distance) != 0) continue;
-            const auto exchange = [=](std::uint32_t& low, std::uint32_t& high) {
-                const std::uint32_t sent = upper ? low : high;
-                const std::uint32_t other = __shfl_xor_sync(0xffffffffu, sent, static_cast<int>(distance));
-                if (upper) {
-                    low = other;
-                } else {
-                    high = other;
-                }
-            };
-            exchange(pieces[c].x, pieces[c + distance].x);
-            exchange(pieces[c].y, pieces[c + distance].y);
-            exchange(pieces[c].z, pieces[c + distance].z);
-            exchange(pieces[c].w, pieces[c + distance].w);
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -93,29 +94,6 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
 template <class Q>
 concept encodes_integers = integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
 
-/// a * b + c, rounded once.
-__device__ inline float fused(float a, float b, float c) {
-#if defined(__CUDA_ARCH__)
-    return __fmaf_rn(a, b, c);
-#else
-    return __builtin_fmaf(a, b, c);
-#endif
-}
-
-/// Four bytes of high:low. Each four bits of `selector`, lowest first, select one.
-__device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
-#if defined(__CUDA_ARCH__)
-    return __byte_perm(low, high, selector);
-#else
-    const std::uint64_t bytes = low | static_cast<std::uint64_t>(high) << 32;
-    std::uint32_t word = 0;
-    for (int i = 0; i != 4; ++i) {
-        word |= static_cast<std::uint32_t>(bytes >> (selector >> (4 * i) & 7u) * 8 & 0xffu) << (8 * i);
-    }
-    return word;
-#endif
-}
-
 /// a <- a + x * factor, b <- b + y * factor; products are rounded first. A zero product may lose its sign.
 __device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -149,16 +127,6 @@ __device__ inline void add_exact_products(float& a, float& b, float x, float y, 
 #else
     a = fused(x, factor, a);
     b = fused(y, factor, b);
-#endif
-}
-
-/// (word & mask) ^ other, as one instruction.
-__device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uint32_t mask, std::uint32_t other) {
-#if defined(__CUDA_ARCH__)
-    asm("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(word) : "r"(mask), "r"(other));
-    return word;
-#else
-    return (word & mask) ^ other;
 #endif
 }
 
@@ -294,17 +262,18 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     return p;
 }
 
-/// Codes of a granule, zero from element `valid` on. noise(i) is the noise of element i.
-template <quantizer Q, class Noise>
+/// Codes of a granule, zero from element `valid` on. A `stochastic_quantizer` takes the granule's rounding_noise.
+template <quantizer Q, class... Noise>
 __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x)[granule_size],
-                                                     const typename Q::params& params, int valid, Noise noise) {
+                                                     const typename Q::params& params, int valid,
+                                                     const Noise&... noise) {
     packed_codes<Q::code_bits> p;
     if constexpr (encodes_integers<Q>) {
         p = integer_codes<Q>(x, q.multiplier(params));
     } else {
         std::uint32_t codes[granule_size];
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) codes[i] = encode_element(q, x[i], params, noise(i));
+        for (int i = 0; i != granule_size; ++i) codes[i] = q.encode(x[i], params, noise.at(i)...);
         p = packed_codes<Q::code_bits>::of(codes);
     }
     p.keep(valid);

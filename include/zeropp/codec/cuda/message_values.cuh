@@ -26,6 +26,8 @@ struct kernel_residuals;
 
 template <>
 struct kernel_residuals<none> {
+    template <quantizer Q>
+    static constexpr bool fit_blocks_of = true;
     static constexpr bool any = false;
     static constexpr int loaded_bytes = 0;
     static constexpr int loaded_words = 0;
@@ -45,6 +47,9 @@ struct kernel_residuals<feedback<Storage>> {
 
     feedback<Storage> state;
 
+    /// True if residuals have no parameters, or blocks as large as Q's, so that a team shares a block of both.
+    template <quantizer Q>
+    static constexpr bool fit_blocks_of = params_bytes<Storage> == 0 || Storage::block_size == Q::block_size;
     static constexpr bool any = true;
     static constexpr int loaded_bytes = Storage::code_bits;
     static constexpr int loaded_words = static_cast<int>(sizeof(packed_codes<Storage::code_bits>) / 4);
@@ -132,18 +137,6 @@ private:
     }
 };
 
-/// True if residuals have no parameters, or blocks as large as Q's, so that a team shares a block of both.
-template <quantizer Q, class Feedback>
-struct storage_fits : std::true_type {};
-template <quantizer Q, quantizer Storage>
-struct storage_fits<Q, feedback<Storage>>
-    : std::bool_constant<params_bytes<Storage> == 0 || Storage::block_size == Q::block_size> {};
-
-/// Eight floats.
-struct float_granule {
-    float x[granule_size];
-};
-
 /// Elements of section i, `of`, that a message has room for: its own, and padding before the next section.
 template <quantizer Q, class Slices>
 __device__ std::size_t room_of(const Slices& where, const section& of, std::size_t i) {
@@ -192,7 +185,7 @@ struct message_values {
         if constexpr (changed) {
             float x[N][granule_size];
             load<Whole, Run, N>(source, s.source, size, granule,
-                                [&](std::size_t n, const typename Source::fragment& f) { Source::values(f, x[n]); });
+                                [&](std::size_t n, const typename Source::fragment& f) { f.to_floats(x[n]); });
             rotate_granules<Source::rotation, Lanes, PerLane, Run>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
@@ -220,15 +213,9 @@ struct message_values {
         }
     }
 
-    /// x <- the values of a fragment.
+    /// x <- the values of a fragment. Codes and parameters of a block with a NaN do not depend on the NaN's bits.
     __device__ static void of(const fragment& k, float (&x)[granule_size]) {
-        if constexpr (changed) {
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
-        } else {
-            // Codes and parameters of a block with a NaN do not depend on the NaN's bits.
-            Source::template values<!encodes_integers<Q>>(k, x);
-        }
+        k.template to_floats<!encodes_integers<Q>>(x);
     }
 
 private:

@@ -4,8 +4,8 @@
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
 ///   `raw`               a granule as it is loaded
-///   `fragment`          a granule with values that can be read again: `fragments<Run>(raw, granule, k)` makes Run in a
-///                       row, `values(fragment, x)` gives the floats of one; `values<false>` may change a NaN's bits
+///   `fragment`          a granule with values that can be read again by `to_floats`; `fragments<Run>(raw, k)` makes
+///                       Run in a row
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          elements of the window in which values must be rotated back; 1 for none
 ///   `loaded_bytes`      bytes that are loaded for a granule
@@ -93,10 +93,6 @@ struct tensor_source {
 #pragma unroll
         for (int i = 0; i != Run; ++i) k[i] = r[i];
     }
-    template <bool KeepNan = true>
-    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
-        k.template to_floats<KeepNan>(x);
-    }
 };
 
 /// Source: values of one tensor_source minus another's.
@@ -138,9 +134,7 @@ struct difference_source {
             }
         });
     }
-    struct fragment {
-        float x[granule_size];
-    };
+    using fragment = float_granule;
     template <int Run>
     __device__ static void fragments(const raw* r, fragment* k) {
 #pragma unroll
@@ -148,11 +142,6 @@ struct difference_source {
     }
     __device__ fragment fragment_part(const cursor& s, std::size_t granule, int valid) const {
         return difference({tensor.fragment_part(s.of, granule, valid), base.fragment_part(s.less, granule, valid)});
-    }
-    template <bool KeepNan = true>
-    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
     }
 
 private:

@@ -28,22 +28,6 @@ struct coded_granule {
         return {load_codes_of<Q>(message, granule, elements), params};
     }
 
-    /// Calls use(k, k-th granule) for `Run` granules in a row, all of one block.
-    template <int Run, class Cursor, class Use>
-    __device__ static void load_run(const std::byte* message, const Cursor& s, std::size_t granule, Use use) {
-        if constexpr (Run == 1) {
-            use(0, load(message, s, granule, granule_size));
-        } else {
-            coded_granule g{{}, load_params(message, s, granule)};
-            const auto run = code_run<Q::code_bits, Run>::load(message + granule * Q::code_bits);
-#pragma unroll
-            for (int k = 0; k != Run; ++k) {
-                g.codes = run.at(k);
-                use(k, g);
-            }
-        }
-    }
-
     /// Loads the parameters of the granule's block.
     template <class Cursor>
     __device__ static typename Q::params load_params(const std::byte* message, const Cursor& s, std::size_t granule) {
@@ -61,27 +45,20 @@ struct coded_granule {
     }
 };
 
-/// Eight sums of floats.
-struct float_sums {
-    float sum[granule_size];
-
-    /// Initial sum that keeps every first value as it is. Products of integers are never -0.
-    template <quantizer Q>
-    static constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
-
-    template <quantizer Q>
-    __device__ static float_sums of_nothing() {
-        float_sums s;
+/// Initial sums of messages of Q, which keep every first value as it is. Products of integers are never -0.
+template <quantizer Q>
+__device__ float_granule no_sums() {
+    constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
+    float_granule s;
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) s.sum[i] = nothing<Q>;
-        return s;
-    }
-};
+    for (int i = 0; i != granule_size; ++i) s.x[i] = nothing;
+    return s;
+}
 
 /// sums[k] <- sums[k] + granules coded(c, k) of `Messages` messages, in order, for `Run` granules in a row of one
 /// block. `Begin`: sums are empty. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
-__device__ void add_messages(const Q& q, Coded coded, float_sums* sums) {
+__device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
     if constexpr (integer_quantizer<Q>) {
         const integer_converter<Q::code_bits> integers(threadIdx.x);
 #pragma unroll
@@ -90,8 +67,8 @@ __device__ void add_messages(const Q& q, Coded coded, float_sums* sums) {
 #pragma unroll
             for (int k = 0; k != Run; ++k) {
                 integers.convert(coded(c, k).codes, [&](int i, int j, float x, float y) {
-                    float& a = sums[k].sum[i];
-                    float& b = sums[k].sum[j];
+                    float& a = sums[k].x[i];
+                    float& b = sums[k].x[j];
                     if constexpr (Begin) {
                         // Products of integers never underflow: with +0 none is -0, fused or not.
                         if (c == 0) {
@@ -112,7 +89,7 @@ __device__ void add_messages(const Q& q, Coded coded, float_sums* sums) {
 #pragma unroll
         for (int k = 0; k != Run; ++k) {
 #pragma unroll
-            for (int c = 0; c != Messages; ++c) coded(c, k).add_to(sums[k].sum, q);
+            for (int c = 0; c != Messages; ++c) coded(c, k).add_to(sums[k].x, q);
         }
     }
 }
@@ -159,14 +136,37 @@ struct message_source {
     /// x <- sums, once they are rotated back, as values.
     __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 
-    __device__ float_sums fragment_part(const cursor& s, std::size_t granule, int valid) const {
+    /// Calls use(c, n, granule(n) of message c) for `Messages` messages, and moves `message` on to the next. `Run`
+    /// granules in a row are of one block.
+    template <int Messages, int Run, std::size_t N, class Granule, class Use>
+    __device__ void load(const cursor& s, const std::byte*& message, Granule granule, Use use) const {
+#pragma unroll
+        for (int c = 0; c != Messages; ++c) {
+#pragma unroll
+            for (std::size_t n = 0; n != N; n += Run) {
+                if constexpr (Run == 1) {
+                    use(c, n, coded_granule<From>::load(message, s, granule(n), granule_size));
+                } else {
+                    coded_granule<From> g{{}, coded_granule<From>::load_params(message, s, granule(n))};
+                    const auto run = code_run<From::code_bits, Run>::load(message + granule(n) * From::code_bits);
+#pragma unroll
+                    for (std::size_t k = 0; k != Run; ++k) {
+                        g.codes = run.at(static_cast<int>(k));
+                        use(c, n + k, g);
+                    }
+                }
+            }
+            message += stride;
+        }
+    }
+
+    __device__ float_granule fragment_part(const cursor& s, std::size_t granule, int valid) const {
         if (valid == 0) return {};
-        float_sums values = float_sums::of_nothing<From>();
+        float_granule values = no_sums<From>();
         const std::byte* message = s.first;
 #pragma unroll 1
         for (int c = 0; c != contributors; ++c) {
-            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
-                .add_to(values.sum, from);
+            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule)).add_to(values.x, from);
             message += stride;
         }
         return values;
@@ -181,7 +181,7 @@ struct sum_source : message_source<From> {
     struct raw {
         coded_granule<From> of[std::size_t{Contributors}];
     };
-    using fragment = float_sums;
+    using fragment = float_granule;
     static constexpr int loaded_bytes = Contributors * From::code_bits;
     static constexpr int scratch_words =
         message_source<From>::integer_words + (message_source<From>::rotation > 1 ? granule_size : 0);
@@ -191,28 +191,15 @@ struct sum_source : message_source<From> {
     template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
         const std::byte* message = s.first;
-#pragma unroll
-        for (int c = 0; c != Contributors; ++c) {
-#pragma unroll
-            for (std::size_t n = 0; n != N; n += Run) {
-                coded_granule<From>::template load_run<Run>(
-                    message, s, granule(n),
-                    [&](int k, const coded_granule<From>& g) { r[n + static_cast<std::size_t>(k)].of[c] = g; });
-            }
-            message += this->stride;
-        }
+        this->template load<Contributors, Run, N>(
+            s, message, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { r[n].of[c] = g; });
     }
     template <int Run>
     __device__ void fragments(const raw* r, fragment* f) const {
 #pragma unroll
-        for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing<From>();
+        for (int k = 0; k != Run; ++k) f[k] = no_sums<From>();
         add_messages<Contributors, Run, true>(
             this->from, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
-    }
-    template <bool KeepNan = true>
-    __device__ static void values(const fragment& f, float (&x)[granule_size]) {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
     }
 };
 
@@ -221,7 +208,7 @@ template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;
 
-    using raw = float_sums;
+    using raw = float_granule;
     using fragment = raw;
     /// At most 2: the sums of all are in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
@@ -235,7 +222,7 @@ struct sum_source<From, 0> : message_source<From> {
     template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) r[n] = float_sums::of_nothing<From>();
+        for (std::size_t n = 0; n != N; ++n) r[n] = no_sums<From>();
         const std::byte* message = s.first;
         int c = 0;
         for (; c + in_flight <= this->contributors; c += in_flight) add<in_flight, Run>(s, message, granule, r);
@@ -246,27 +233,14 @@ struct sum_source<From, 0> : message_source<From> {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = r[k];
     }
-    template <bool KeepNan = true>
-    __device__ static void values(const fragment& f, float (&x)[granule_size]) {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
-    }
 
 private:
     /// Adds `Messages` messages, and moves `message` on to the next.
     template <int Messages, int Run, std::size_t N, class Granule>
     __device__ void add(const cursor& s, const std::byte*& message, Granule granule, raw (&r)[N]) const {
         coded_granule<From> coded[std::size_t{Messages}][N];
-#pragma unroll
-        for (int c = 0; c != Messages; ++c) {
-#pragma unroll
-            for (std::size_t n = 0; n != N; n += Run) {
-                coded_granule<From>::template load_run<Run>(
-                    message, s, granule(n),
-                    [&](int k, const coded_granule<From>& g) { coded[c][n + static_cast<std::size_t>(k)] = g; });
-            }
-            message += this->stride;
-        }
+        this->template load<Messages, Run, N>(
+            s, message, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { coded[c][n] = g; });
 #pragma unroll
         for (std::size_t n = 0; n != N; n += Run) {
             add_messages<Messages, Run, false>(

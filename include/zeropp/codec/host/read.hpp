@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/code_sums.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -40,13 +41,14 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
-        if (decode_by_table(q, from, begin, n, slice)) return;
-        if constexpr (std::is_same_v<T, float>) {
-            decode_to_floats(q, from, begin, n, slice);
+        if constexpr (looks_up_in_vectors<Q, T, decltype(n)>) {
+            look_up_in_vectors(q, from, begin, n, slice);
+        } else if constexpr (std::is_same_v<T, float>) {
+            sum_elements(q, from, 0, 1, begin, n, slice);
         } else {
             // Two loops: compilers do not vectorise one loop with both conversions.
             alignas(64) float values[piece_size];
-            decode_to_floats(q, from, begin, n, values);
+            sum_elements(q, from, 0, 1, begin, n, values);
             store_elements(values, n, slice);
         }
     });
@@ -68,7 +70,7 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
             // In the tensor itself, so that memory takes some sums while the next ones are computed.
             if (!last.accumulate) sums = slice;
         }
-        source(begin, n, sums);
+        floats_of(source, begin, n, sums);
         if (sums != buffer) return;
         if (last.accumulate) add_old(slice, n, last, buffer);
         store_elements(buffer, n, slice);
@@ -77,19 +79,21 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Reads the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
-/// instances.
-template <quantizer Q, class Slices, class Tensor>
-void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, epilogue last,
+/// Reads the slots of `where`, divided among `threads`; if `One`, of a sum of one message to replace elements. Knows no
+/// execution, so that host executions share its instances.
+template <bool One, quantizer Q, class Slices, class Tensor>
+void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {
-    const auto open = opener(sum, where);
-    divide(threads, where, [&](const share& mine) {
-        for_each_part(where, part_order::tensors, mine, [&](const section_part& part) {
-            // The offset of a slot without elements may lie beyond the tensor.
-            if (part.count == 0) return;
-            auto* const to = tensor_at(tensor, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot));
-            read_section(open(part.of, part.i, part.slot), part.first, part.count, last, to);
-        });
+    for_each_part(threads, where, part_order::tensors, [&](const section_part& part) {
+        // The offset of a slot without elements may lie beyond the tensor.
+        if (part.count == 0) return;
+        auto* const to = section_in(tensor, where, part);
+        const auto source = section_in(sum, where, part);
+        if constexpr (One) {
+            decode_section(sum.quantizer, source.first, part.first, part.count, to);
+        } else {
+            read_section(source, part.first, part.count, last, to);
+        }
     });
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// The message that ends an operation with a deadline, from each rank to each other rank.
+/// A failure of transports that were split from one another, and the message that tells peers of it.
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/operation.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,32 @@
 
 namespace zeropp::detail {
 
-/// Tells a peer that the wire is done with this operation's messages to it, or that the sender has given up.
+/// First failure of transports that were split from one another; afterwards all refuse to work. Thread-safe.
+class first_failure {
+public:
+    /// Keeps `cause` if it is the first.
+    void set(std::exception_ptr cause) {
+        const std::lock_guard lock(mutex_);
+        if (!cause_) cause_ = std::move(cause);
+    }
+
+    bool any() const {
+        const std::lock_guard lock(mutex_);
+        return cause_ != nullptr;
+    }
+
+    void rethrow() const {
+        const std::lock_guard lock(mutex_);
+        if (cause_) std::rethrow_exception(cause_);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::exception_ptr cause_;
+};
+
+/// The message that ends an operation with a deadline, from each rank to each other rank. Tells the peer that the wire
+/// is done with this operation's messages to it, or that the sender has given up.
 struct acknowledgement {
     enum class verdict : std::uint8_t { done, timed_out, failed };
 
@@ -54,12 +79,10 @@ struct acknowledgement {
         throw peer_error(text);
     }
 
-    /// Bytes to send: `cause` is left out if there is no failure.
-    std::size_t bytes() const {
-        return outcome == verdict::done ? offsetof(acknowledgement, cause) : sizeof(acknowledgement);
-    }
+    /// Bytes to send: `cause`, the last member, is left out if there is no failure.
+    std::size_t bytes() const { return sizeof(*this) - (outcome == verdict::done ? sizeof cause : 0); }
 };
-static_assert(std::is_trivially_copyable_v<acknowledgement> && std::is_standard_layout_v<acknowledgement>);
+static_assert(std::is_trivially_copyable_v<acknowledgement>);
 
 /// Keeps memory alive until the program ends, because a network may still read or write it.
 inline void keep_until_exit(std::shared_ptr<void> memory) {

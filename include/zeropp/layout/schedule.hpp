@@ -1,0 +1,134 @@
+#pragma once
+/// \file
+/// Sizes of a call: chunks, bytes of messages, and workspaces. Plans use them, too.
+
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/wire_format.hpp>
+#include <zeropp/topology/columns.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace zeropp::detail {
+
+/// Messages of a call in `Count` formats. Every rank's shard is cut into chunks, in whole blocks of all formats. Each
+/// chunk has a message in each format.
+template <class Division, std::size_t Count>
+struct schedule {
+    Division whole;
+    std::array<message_format, Count> formats;
+    typename Division::chunks cut;
+
+    schedule(const Division& of, int chunks, const std::array<message_format, Count>& in)
+        : whole(of), formats(in), cut(of, chunks, std::ranges::max(in, {}, &message_format::block_size).block_size) {}
+
+    /// Bytes of the message of chunk c in format f; of the largest chunk's; of all chunks' together.
+    std::size_t bytes(std::size_t c, int f) const { return formats[static_cast<std::size_t>(f)].bytes_of(cut[c]); }
+    std::size_t largest(int f) const {
+        std::size_t most = 0;
+        for (std::size_t c = 0; c != cut.size(); ++c) most = std::max(most, bytes(c, f));
+        return most;
+    }
+    std::size_t total(int f) const {
+        std::size_t sum = 0;
+        for (std::size_t c = 0; c != cut.size(); ++c) sum += bytes(c, f);
+        return sum;
+    }
+
+    /// Calls f(c, messages, bytes) for each chunk c. `messages` has `slots` messages of `bytes` bytes, in format 0, and
+    /// those of the next chunk behind them.
+    template <class F>
+    void for_each(std::byte* messages, std::size_t slots, F f) const {
+        for (std::size_t c = 0; c != cut.size(); ++c) {
+            f(c, messages, bytes(c, 0));
+            messages += slots * bytes(c, 0);
+        }
+    }
+};
+
+/// bytes(chunks), or its largest value if their number is automatic: with a pipeline or without.
+template <topology Topology, class Bytes>
+std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
+    return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
+                    bytes(chunks_for(wanted, ranks, message_bytes, true)));
+}
+
+/// Bytes of the messages of all slots and chunks of an all-gather.
+template <topology Topology, class Division>
+std::size_t gather_bytes(const Topology& ranks, const schedule<Division, 1>& sizes) {
+    return static_cast<std::size_t>(slot_count(ranks)) * sizes.total(0);
+}
+/// Workspace bytes of an all-gather of `whole` in `wanted` chunks.
+template <topology Topology, class Division>
+std::size_t gather_workspace(const Topology& ranks, const Division& whole, const message_format& format, int wanted) {
+    return largest_for_chunks(wanted, ranks, format.bytes_of(whole), [&](int chunks) {
+        return gather_bytes(ranks, schedule(whole, chunks, std::array{format}));
+    });
+}
+
+/// Bytes of an update in formats of differences and, if it `gathers`, of messages within the node: differences of all
+/// slots that a rank serves, for each chunk, then messages of all slots. In one chunk, these are of whole tensors.
+template <topology Topology, class Division>
+std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
+    // Chunks of a list leave out padding between tensors.
+    const std::size_t gathered = gathers ? std::max(sizes.total(1), sizes.formats[1].bytes_of(sizes.whole)) : 0;
+    return most_served(ranks) * sizes.total(0) + static_cast<std::size_t>(slot_count(ranks)) * gathered;
+}
+/// Workspace bytes of an update of `whole` in `wanted` chunks.
+template <topology Topology, class Division>
+std::size_t update_workspace(const Topology& ranks, const Division& whole, const std::array<message_format, 2>& formats,
+                             int wanted, bool gathers) {
+    return largest_for_chunks(wanted, ranks, formats[0].bytes_of(whole), [&](int chunks) {
+        return update_bytes(ranks, schedule(whole, chunks, formats), gathers);
+    });
+}
+
+/// The first level with a hop.
+template <topology Topology>
+constexpr std::size_t first_hop_of(const Topology& ranks) {
+    int level = 0;
+    while (!has_hop(ranks, level)) ++level;
+    return static_cast<std::size_t>(level);
+}
+
+/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. Two chunks take turns.
+template <int Levels>
+struct reduce_buffers {
+    /// Bytes of one rank's messages to all others, by level.
+    by_level<std::size_t, Levels> sent;
+
+    /// For messages of `sizes`, in the format of each level.
+    template <topology Topology, class Schedule>
+    reduce_buffers(const Topology& ranks, const Schedule& sizes) {
+        for (int l = 0; l != Levels; ++l) {
+            sent[static_cast<std::size_t>(l)] = reduction_slots(ranks, l) * sizes.largest(l);
+        }
+    }
+
+    /// Offset of the buffer to send along `level`, which that to receive follows; of all levels, all bytes.
+    std::size_t offset(int level) const {
+        std::size_t bytes = 0;
+        for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];
+        return bytes;
+    }
+
+    /// Workspace bytes for `chunks` chunks.
+    std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * offset(Levels); }
+};
+template <topology Topology, class Schedule>
+reduce_buffers(const Topology&, const Schedule&) -> reduce_buffers<Topology::levels>;
+
+/// Workspace bytes of a reduce-scatter of `whole` in `wanted` chunks, in a format for each level.
+template <topology Topology, class Division, std::size_t Count>
+std::size_t reduce_workspace(const Topology& ranks, const Division& whole,
+                             const std::array<message_format, Count>& formats, int wanted) {
+    const std::size_t last = formats[Topology::levels - 1].bytes_of(whole);
+    return largest_for_chunks(wanted, ranks, last, [&](int chunks) {
+        const schedule sizes(whole, chunks, formats);
+        return reduce_buffers(ranks, sizes).workspace(sizes.cut.size());
+    });
+}
+
+}  // namespace zeropp::detail

@@ -1,0 +1,171 @@
+#pragma once
+/// \file
+/// Operations of a transport as values: how they run, and their names in errors.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace zeropp {
+
+/// An operation of a transport. Its members describe it on all ranks alike.
+struct operation {
+    enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
+
+    kinds kind = all_gather;
+    /// Size of a message, from each rank that sends to each rank.
+    std::size_t bytes = 0;
+    /// Number of ranks that send in a broadcast, the first ones; 0 for other kinds.
+    int roots = 0;
+
+    /// True if `rank` sends.
+    bool sends(int rank) const { return kind != broadcast || rank < roots; }
+
+    /// First byte in `send` of the message to rank `to`. Only an all-to-all has a separate message for each rank.
+    const std::byte* sent_to(int to, const std::byte* send) const {
+        return kind == all_to_all ? send + static_cast<std::size_t>(to) * bytes : send;
+    }
+
+    /// Text such as "broadcast of 4096 bytes from 2 ranks", the roots.
+    [[gnu::cold]] std::string text() const {
+        static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast"};
+        if (kind == split) return "split";
+        // A peer may send any number.
+        std::string what = kind < split ? names[kind] : "operation " + std::to_string(kind);
+        what += " of " + std::to_string(bytes) + " bytes";
+        return kind != broadcast ? what : what + " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
+    }
+
+    friend bool operator==(const operation&, const operation&) = default;
+};
+
+/// A transport with one function for all operations on executions of type E:
+///   `move(exec, what, send, recv)` runs the all_gather, all_to_all or broadcast `what`, see transport_on
+template <class T, class E>
+concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
+                                            std::byte* recv) { t.move(exec, what, send, recv); };
+
+/// Base of a transport `Derived` that is moves_on its executions: the operations of transport_on and
+/// broadcasting_transport_on, each as a call of `move`.
+template <class Derived>
+class operations {
+public:
+    template <class E>
+        requires moves_on<Derived, E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        static_cast<Derived&>(*this).move(exec, operation{operation::all_gather, bytes}, send, recv);
+    }
+
+    template <class E>
+        requires moves_on<Derived, E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        static_cast<Derived&>(*this).move(exec, operation{operation::all_to_all, bytes}, send, recv);
+    }
+
+    /// Throws precondition_error if the transport cannot broadcast, or has fewer than `roots` ranks.
+    template <class E>
+        requires moves_on<Derived, E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        auto& self = static_cast<Derived&>(*this);
+        if (!can_broadcast<E>(self)) {
+            throw precondition_error("broadcast", "a transport that can broadcast", "one that cannot");
+        }
+        if (roots < 1 || roots > self.size()) {
+            throw precondition_error("broadcast", "1 to " + std::to_string(self.size()) + " ranks that send",
+                                     std::to_string(roots));
+        }
+        self.move(exec, operation{operation::broadcast, bytes, roots}, send, recv);
+    }
+};
+
+namespace detail {
+
+/// Runs `what` on `transport`, which can broadcast if it is a broadcast.
+template <class T, execution E>
+void run_operation(T& transport, const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+    if (what.kind == operation::all_gather) {
+        transport.all_gather(exec, send, recv, what.bytes);
+    } else if (what.kind == operation::all_to_all) {
+        transport.all_to_all(exec, send, recv, what.bytes);
+    } else if constexpr (broadcasting_transport_on<T, E>) {
+        transport.broadcast(exec, send, recv, what.bytes, what.roots);
+    }
+}
+
+/// An operation, and the collective to which it belongs.
+struct operation_in_call : operation {
+    /// Empty if no collective has begun. Then `call` is the operation's own number.
+    short_text collective;
+    std::uint64_t call = 0;
+
+    friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
+
+    /// Text such as "call 7, all_gather of 4096 bytes in quantized_all_gather".
+    [[gnu::cold]] std::string text() const {
+        const std::string what = "call " + std::to_string(call) + ", " + operation::text();
+        return collective == short_text() ? what : what + " in " + collective.str();
+    }
+};
+
+/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the
+/// collective that began last on its transport or on an ancestor in the chain of splits. All the transport's ranks take
+/// part in these collectives, so they agree about name and number. Copies share the log. Thread-safe.
+class call_log {
+public:
+    /// Log of a split.
+    [[gnu::noinline]] call_log split() const {
+        call_log child;
+        child.own_->above = own_;
+        child.own_->root = &root();
+        return child;
+    }
+
+    /// Numbers a collective. It counts even if the rank throws before its first operation.
+    void begin(const short_text& collective) {
+        entry& all = root();
+        const std::lock_guard lock(all.mutex);
+        own_->collective = collective;
+        ++own_->calls;
+        own_->began = ++all.begun;
+    }
+
+    /// `what`, the next operation on this transport, with the collective to which it belongs.
+    operation_in_call next(const operation& what) {
+        const std::lock_guard lock(root().mutex);
+        ++own_->operations;
+        const entry* last = own_.get();
+        for (const entry* e = own_->above.get(); e != nullptr; e = e->above.get()) {
+            if (e->began > last->began) last = e;
+        }
+        return {what, last->collective, last->began == 0 ? own_->operations : last->calls};
+    }
+
+private:
+    /// Collectives and operations of one transport.
+    struct entry {
+        short_text collective;
+        std::uint64_t calls = 0;
+        std::uint64_t began = 0;  // number of the last collective among those of all transports; 0: none has begun
+        std::uint64_t operations = 0;
+        std::shared_ptr<entry> above;  // of the transport from which this one was split
+        entry* root = nullptr;         // of the first transport in that chain; nullptr there
+        // The root's are shared by all transports that were split from it.
+        std::mutex mutex;
+        std::uint64_t begun = 0;
+    };
+
+    entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }
+
+    // The only member: transports are copied in many places, which programs compile.
+    std::shared_ptr<entry> own_ = std::make_shared<entry>();
+};
+
+}  // namespace detail
+}  // namespace zeropp

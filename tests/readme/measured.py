@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Holds the figures of README.md and of pages in docs to their sources: bench/results, and the plan in docs/start/planning.md.
+
+measured.py [--write]
+
+--write corrects the pages. Each sentence below stands once in its page, with line breaks anywhere. Exit status: 1 if a page has
+other figures, or no longer has the sentence.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parents[2]
+results = root / "bench/results"
+
+
+def collective(what, quantizer):
+    rows = json.loads((results / f"cluster_2x2_200mbit.{what}_chunks.json").read_text())["rows"]
+    return next(row for row in rows if row["quantizer"] == quantizer)
+
+
+def planned():
+    """Rows of the plan: name to its numbers, of its first table (bytes) and its second (times)."""
+    tables = ({}, {})
+    for line in (root / "docs/start/planning.md").read_text().splitlines():
+        cells = re.fullmatch(r"(\w+) +([-0-9.x% ]+)", line)
+        if cells:
+            table = tables[0] if cells[1] not in tables[0] else tables[1]
+            table.setdefault(cells[1], [float(number) for number in re.findall(r"[0-9.]+", cells[2])])
+    return tables
+
+
+def torch(mode, formats):
+    """Milliseconds of a step over 200 Mbit/s, and the difference of the held-out loss."""
+    for line in (results / "torch.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[:4] == ["200 Mbit/s", "GPT", mode, formats]:
+            return int(cells[4]), cells[-1]
+    raise LookupError(f"torch.md has no row of {mode} in {formats}")
+
+
+def sentences():
+    """Pairs of a page and a sentence or a row of it."""
+    ms = lambda contestant: f"{contestant['time_us'] / 1e3:.0f}"
+    bytes_planned, times = planned()
+    in_m = lambda name: f"{bytes_planned[name][4]:.2f}"
+    model_gb = bytes_planned["zero3"][3] / bytes_planned["zero3"][4]
+    rs4, ag8 = collective("reduce_scatter", "int8:256+int4:128"), collective("all_gather", "int8:256")
+
+    fsdp, same_route, own = (torch("FSDP2", formats)[0] for formats in ("4bit", "16bit", "torch's own"))
+    yield "README.md", (f"For 70 billion parameters on 48 nodes of 8: ZeRO-3 {in_m('zero3')}, all of ZeRO++ {in_m('zeropp')}, "
+                        f"[past it](docs/concepts/past_zeropp.md) {in_m('differences')}, or {in_m('by_layer')} with precision "
+                        "by layer.")
+    yield "README.md", (f"4 bits are {rs4['ours_bf16']['speedup']:.1f} times as fast as our own 16 bits, which comes from the "
+                        f"bits alone, and {rs4['native_bf16']['speedup']:.1f} times as fast as MPI's")
+    yield "README.md", f"a step of FSDP2 takes {fsdp} ms in 4 bits"
+    yield "README.md", (f"That is {same_route / fsdp:.1f} times as fast as bf16 on the same route ({same_route} ms). It is "
+                        f"{own / fsdp:.1f} times as fast as torch's own collectives over gloo in the same hpZ groups ({own} "
+                        "ms).")
+    # The columns of times: four of communication, then the step and its speed-up, without overlap and with it.
+    fast = lambda name: f"{times[name][5]:.1f}x to {times[name][7]:.1f}x"
+    yield "README.md", (f"ZeRO-3 takes {times['zero3'][4] / 1e3:.1f} s a step. ZeRO++ is {fast('zeropp')} as fast, and [past "
+                        f"it](docs/concepts/past_zeropp.md) {fast('differences')}.")
+    of_regex = json.loads((results / "compile_time.json").read_text())["g++ 12"]["rows"]["all_gather"]["of_base"]
+    yield "README.md", f"a program with one all-gather compiles in {of_regex:.2f} of the time of one with `<regex>`"
+    yield "docs/concepts/measured.md", f"a program with an all-gather takes {of_regex:.2f} of one with `<regex>`"
+
+    row = lambda name, text: f"| {text} | " + " | ".join(
+        f"{bytes_planned[name][i] / model_gb:.2f}".replace("0.00", "0") for i in range(3)) + f" | **{in_m(name)}** |"
+    yield "docs/index.md", row("zero3", "ZeRO-3")
+    yield "docs/index.md", row("zeropp", "all of ZeRO++: 8 bits forward, none backward, 4-bit gradients")
+    yield "docs/index.md", row("differences", "past it: 2-bit differences, 2-bit gradients")
+    yield "docs/index.md", row("by_layer", "[by layer](concepts/past_zeropp.md#precision-by-layer): signs of differences; "
+                                           "three-level gradients, 4 bits for embeddings and head")
+    for text, r in ("all-gather, int8:256", ag8), ("reduce-scatter, int8:256 intra-node and int4:128 inter-node", rs4):
+        yield "docs/index.md", (f"| {text}; native is MPI in bf16 | {ms(r['out_of_place'])} | {ms(r['ours_bf16'])} | "
+                                f"{r['ours_bf16']['speedup']:.2f}x | {ms(r['native_bf16'])} | "
+                                f"{r['native_bf16']['speedup']:.2f}x |")
+    yield "docs/index.md", (f"`bench/torch/run.sh --steps 20`) | {fsdp} | {same_route} | {same_route / fsdp:.2f}x | {own} | "
+                            f"{own / fsdp:.2f}x |")
+
+    for what, name, quantizers in (("all_gather", "quantized_all_gather", ("int8:256", "int4:128")),
+                                   ("reduce_scatter", "hierarchical_quantized_reduce_scatter",
+                                    ("int8:256+int8:256", "int8:256+int4:128"))):
+        for quantizer in quantizers:
+            r = collective(what, quantizer)
+            yield "docs/concepts/measured.md", (
+                f"| `{name}`, 8 chunks | {quantizer} | {ms(r['out_of_place'])} ms | {ms(r['ours_bf16'])} ms | "
+                f"{r['ours_bf16']['speedup']:.2f}x | {ms(r['native_bf16'])} ms | {r['native_bf16']['speedup']:.2f}x | "
+                f"{r['bare_exchange']['ours_over_bare']:.2f} |")
+    for text, mode, formats in ("FSDP2, 4 bits, same hpZ groups", "FSDP2", "4bit"), ("DDP, 8 bits", "DDP", "8bit"):
+        a, b, c = torch(mode, formats)[0], torch(mode, "16bit")[0], torch(mode, "torch's own")[0]
+        yield "docs/concepts/measured.md", f"| {text} | {a} ms | {b} ms | {b / a:.1f}x | {c} ms | {c / a:.1f}x |"
+    three, ignored, as_nodes = json.loads((results / "sites_2x2x2_400mbit_50mbit.levels.json").read_text())["rows"]
+    yield "docs/concepts/measured.md", (f"A reduce-scatter over three levels takes {ms(three)} ms, {three['ours_over_bare']:.2f} of "
+                                        "a bare exchange of its messages between sites.")
+    yield "docs/concepts/measured.md", (f"With sites ignored it takes {ignored['of_three_levels']:.2f} times as long, with each "
+                                        f"site taken for a node {as_nodes['of_three_levels']:.2f} times.")
+    gpt = {run["name"]: run["step_seconds_median"]
+           for run in json.loads((results / "cluster_2x2_50mbit.zero3_gpt.json").read_text())["runs"]}
+    alone = json.loads((results / "local.zero3_gpt.json").read_text())["runs"][0]["step_seconds_median"]
+    yield "docs/concepts/measured.md", (f"a step takes {gpt['zero3'] * 1e3:.0f} ms with ZeRO-3 in bf16 (`bench/run.sh`). Of "
+                                        f"that, {1 - alone / gpt['zero3']:.0%} is communication".replace("%", " %"))
+    yield "docs/concepts/measured.md", (f"With all of ZeRO++ it takes {gpt['zeropp'] * 1e3:.0f} ms: "
+                                        f"{gpt['zero3'] / gpt['zeropp']:.1f} times as many steps.")
+
+    formats = ("torch's own", "16bit", "8bit", "4bit")
+    for text, mode in ("FSDP2", "FSDP2"), ("HSDP with `replicas`", "HSDP"), ("DDP", "DDP"):
+        yield "docs/start/pytorch.md", f"| {text}, ms a step | " + " | ".join(str(torch(mode, f)[0]) for f in formats) + " |"
+    for text, mode in (("FSDP2, held-out loss after the steps", "FSDP2"), ("HSDP, held-out loss", "HSDP"),
+                       ("DDP, held-out loss", "DDP")):
+        yield "docs/start/pytorch.md", (f"| {text}, against torch's own | | "
+                                        + " | ".join(torch(mode, f)[1] for f in formats[1:]) + " |")
+
+
+def wrong(page, text, sentence):
+    """What is wrong with the text of a page, and the text with the right figures; None if nothing is."""
+    words = sentence.split()
+    if sentence in " ".join(text.split()):
+        return None
+    other_figures = [re.sub(r"(\\?[-+])?\d+(\\\.\d+)?", lambda _: r"[-+]?[0-9.]+", re.escape(word)) for word in words]
+    found = re.search(r"(\s+)".join(other_figures), text)
+    if not found:
+        return f"{page} no longer has this sentence, with any figures: {sentence}", text
+    right = words[0] + "".join(space + word for space, word in zip(found.groups(), words[1:]))
+    return f"{page}:\n  has      {' '.join(found[0].split())}\n  measured {sentence}", text.replace(found[0], right)
+
+
+def main():
+    pages, problems = {}, []
+    for page, sentence in sentences():
+        text = pages.setdefault(page, (root / page).read_text())
+        problem = wrong(page, text, sentence)
+        if problem:
+            problems.append(problem[0])
+            pages[page] = problem[1]
+            continue
+        # The check can fail: any digit, changed, is found and put right.
+        for digit in re.finditer(r"\d", sentence):
+            other = sentence[:digit.start()] + str((int(digit[0]) + 1) % 10) + sentence[digit.end():]
+            problem = wrong(page, f"before {other} after", sentence)
+            assert problem and problem[1] == f"before {sentence} after", (problem, sentence)
+    print("\n".join(problems))
+    if "--write" in sys.argv:
+        for page, text in pages.items():
+            (root / page).write_text(text)
+    elif problems:
+        sys.exit(f"{len(problems)} figures are not their source's: tests/readme/measured.py --write corrects them")
+
+
+if __name__ == "__main__":
+    main()
