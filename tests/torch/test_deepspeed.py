@@ -12,6 +12,8 @@ import pytest
 if importlib.util.find_spec("deepspeed") is None:
     pytest.skip("DeepSpeed is not installed: tests/torch/run.sh --launchers installs it", allow_module_level=True)
 
+from deepspeed_ranks import MICROBATCHES, STEPS  # noqa: E402
+
 RANKS = pathlib.Path(__file__).parent / "deepspeed_ranks.py"
 
 
@@ -29,39 +31,41 @@ def found(tmp_path_factory):
     return json.loads(results.read_text())
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_without_the_keys_nothing_changes(found, dtype):
     assert found[f"{dtype} imported"]["losses"] == found[f"{dtype} plain"]["losses"]
     assert found[f"{dtype} imported"]["inter_node"] == 0
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("fp32", 1e-4), ("bf16", 0.05), ("fp16", 0.05)])
+@pytest.mark.parametrize("dtype, tolerance", [("fp32", 1e-4), ("bf16", 0.05)])
 @pytest.mark.parametrize("hpz", ["", " hpz"])
 def test_lossless_formats_train_as_deepspeeds_own_collectives(found, dtype, hpz, tolerance):
     plain, ours = found[f"{dtype} plain"]["losses"], found[f"{dtype} lossless{hpz}"]["losses"]
     assert ours == pytest.approx(plain, rel=tolerance, abs=tolerance * plain[0])
 
 
-@pytest.mark.parametrize("run", ["fp32 4bit", "bf16 4bit", "fp16 4bit", "bf16 4bit hpz", "fp32 2bit error feedback", "fp32 4bit frozen"])
+@pytest.mark.parametrize("run", ["fp32 4bit", "bf16 4bit", "bf16 4bit hpz", "fp32 2bit error feedback", "fp32 4bit frozen"])
 def test_few_bits_train_too(found, run):
-    dtype = run.split()[0]
-    plain, ours = found[f"{dtype} plain"]["losses"], found[run]["losses"]
-    last = slice(-8, None)
-    assert sum(ours[last]) / 8 < 0.5 * plain[0], (ours, plain)
-    if "frozen" not in run:
-        assert sum(ours[last]) == pytest.approx(sum(plain[last]), rel=0.5, abs=0.02 * 8 * plain[0])
+    dtype, frozen = run.split()[0], " frozen" if "frozen" in run else ""
+    plain, ours = found[f"{dtype} plain{frozen}"]["losses"], found[run]["losses"]
+    assert sum(ours[-8:]) == pytest.approx(sum(plain[-8:]), rel=0.25), (ours, plain)
 
 
-def test_nodes_exchange_the_bytes_of_the_plan(found):
-    for name, run in found.items():
-        if "planned" in run:
-            assert (run["gathers"], run["reductions"]) == tuple(run["planned"]), name
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_bytes_between_nodes_are_those_of_the_shards(found, dtype):
+    run = found[f"{dtype} lossless"]
+    passes = 2 * MICROBATCHES * STEPS
+    # Of each tensor up to 31 elements, and 15 bytes of each message, are padding. DeepSpeed chooses what shares a message.
+    padding = 6 * (31 * (4 if dtype == "fp32" else 2) + 15)
+    assert 0 <= run["gathers"] - passes * run["pass"] <= passes * padding
+    assert 0 <= run["reductions"] - passes / 2 * run["pass"] <= passes / 2 * padding
 
 
-def test_hpz_gathers_weights_once_a_step(found):
-    # Two microbatches a step, each with a forward and a backward.
-    of_all, of_groups = (found[f"bf16 lossless{hpz}"]["gathers"] for hpz in ("", " hpz"))
-    assert of_all == 4 * of_groups
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_hpz_gathers_weights_between_nodes_once_a_step(found, dtype):
+    of_all, of_groups = (found[f"{dtype} lossless{hpz}"]["gathers"] for hpz in ("", " hpz"))
+    # Groups have the initial weights from the start.
+    assert of_all * (STEPS - 1) == of_groups * 2 * MICROBATCHES * STEPS
 
 
 def test_what_is_refused(found):
