@@ -24,7 +24,7 @@
 namespace zeropp {
 
 namespace detail {
-/// Identifies tensors: number of elements, and the text of a list.
+/// Identifies tensors: number of elements and, for a list, its text with number of tensors and digest.
 struct tensors_identity {
     std::size_t elements;
     short_text list;
@@ -47,8 +47,8 @@ private:
 };
 }  // namespace detail
 
-/// Messages of `Stored` in the caller's storage: shards of tensors that `over` ranks share. They have a version, any
-/// number that changes whenever the tensors do. Other ranks get them as messages of `Moved`.
+/// Messages of `Stored` in the caller's storage: shards of tensors that are divided over the ranks `over()`. They have
+/// a version, any number that changes whenever the tensors do. Other ranks get them as messages of `Moved`.
 template <quantizer Stored, class Space, quantizer Moved = Stored>
 class kept_messages {
 public:
@@ -56,17 +56,17 @@ public:
     using stored_quantizer = Stored;
     using quantizer_type = Moved;
 
-    /// Forgets the stored version: its use is an error until the next call that stores. On all ranks alike.
+    /// Forgets the stored version. To use it is an error until the next call that stores. All ranks call this.
     void invalidate() { version_.reset(); }
 
     /// The quantizer of messages to other ranks.
     const Moved& stored_as() const { return quantizer_; }
-    /// Elements of all tensors, whole.
+    /// Number of elements of all tensors, undivided.
     std::size_t elements() const { return of_.elements; }
-    /// Version of the stored messages; none before the first one and after `invalidate`.
+    /// Version of the stored messages; none before the first call that stores, and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
 
-    // For collectives. An operand of tensors tells whether they are an array or a list.
+    // For collectives. The type of an operand, array or list, selects the overload.
 
     const sharing_ranks& over() const { return over_; }
     /// Memory of all messages, address and bytes of one.
@@ -75,18 +75,19 @@ public:
     std::size_t message_bytes() const { return message_bytes_; }
     void stamp(std::optional<std::uint64_t> version) { version_ = version; }
 
-    /// Why tensors of this shape, or `full`, are not the stored ones, as "expected ..., given ..."; empty if they are.
+    /// Why tensors of this shape are not the stored ones, as "expected ..., given ..."; empty if they are.
     std::string shape_problem(const tensors_shape& tensors) const {
         if (std::string problem = tensors.problem(over_); !problem.empty()) return problem;
         return of_.problem(tensors.divided(over_, [](const auto& d) { return detail::tensors_identity(d); }));
     }
+    /// The same of `full`, which also has no gaps between shards if a group's ranks share the tensors.
     template <class Operand>
     std::string tensors_problem(const Operand& full) const {
         if (!over_.of_group || !full.has_gaps()) return shape_problem(full.shape());
         return "expected tensors without gaps between shards, given a list with gaps";
     }
 
-    /// Division of the whole tensors for shards like these. Requires `keep_table` for a list.
+    /// Division of the whole tensors, as the operand's kind, array or list. Requires `keep_table` for a list.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
         return {of_.elements, over_.count};
@@ -96,8 +97,8 @@ public:
         return {segments_, resident_segments(), of_.elements, digest_};
     }
 
-    /// Why `shard` is not of tensors like these, as "expected ..., given ..."; empty if it is. An empty shard, too, is
-    /// to be a list if these are a list: a list's shards lie elsewhere.
+    /// Problem if `shard` is an array and the stored tensors are a list, or the reverse, as "expected ..., given ...";
+    /// empty if none. An empty shard is checked, too: its kind decides how messages are divided.
     template <class Operand>
     std::string kind_problem(const Operand& shard) const {
         return of_.problem(detail::tensors_identity(whole(shard)));
@@ -129,8 +130,8 @@ protected:
         return tensors.divided(over, [](const auto& whole) { return format_of<Stored>.bytes_of(whole); });
     }
 
-    /// Keeps a list's segments in `Space` and, behind them, the address of each tensor's elements in each message of
-    /// `first`. Allocates; blocks in device_space.
+    /// For a list, keeps its segments in host memory and in `Space`. Behind them in `Space` lie the addresses of all
+    /// tensors' elements, for each start address in `first`. Allocates; blocks in device_space.
     template <class T = float>
     void keep_table(const tensors_shape& tensors, std::initializer_list<T*> first = {}) {
         tensors.divided(over_, [&]<class Division>(const Division& whole) {
@@ -171,7 +172,7 @@ namespace detail {
 template <class S, class Space>
 concept copies_in =
     std::derived_from<S, kept_messages<typename S::stored_quantizer, Space, typename S::quantizer_type>>;
-/// A secondary_partition or a secondary_replica in `Space`: a group's ranks gather whole tensors from theirs.
+/// A secondary_partition or a secondary_replica in `Space`: a group's ranks gather whole tensors from these messages.
 template <class S, class Space>
 concept secondary_in = copies_in<S, Space> && requires(const S& secondary) { secondary.slots(); };
 }  // namespace detail

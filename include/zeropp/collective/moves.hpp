@@ -120,7 +120,8 @@ auto with_first_hop(const Topology& ranks, F f, level_t<Level> = {}) {
     return f(level<Level>);
 }
 
-/// Chunks and messages of a reduction over `Levels` levels, in a format for each, and its buffers.
+/// Sizes of a reduction over `Levels` levels: of chunks, of messages in each level's format, and of buffers. Locates
+/// the buffers in a workspace.
 template <class Division, std::size_t Count, int Levels>
 struct reduction_plan {
     schedule<Division, Count> sizes;

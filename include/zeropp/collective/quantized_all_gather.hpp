@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// qwZ: the weight all-gather of ZeRO-3, moving quantized blocks in place of elements.
+/// qwZ: the weight all-gather of ZeRO-3, moving quantized blocks instead of elements.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/moves.hpp>

@@ -89,7 +89,8 @@ std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& 
     });
 }
 
-/// Why copies are not of `rank` of `before`, or not of all shards, as "expected ..., given ..."; empty if they are.
+/// Problem if `copies` were not made for `rank` of the topology `before` the failure, or lack a rank's shard, as
+/// "expected ..., given ..."; empty if none.
 template <class Copies, topology Topology>
 std::string copies_problem(const Copies& copies, const Topology& before, int rank) {
     std::string problem = copies.place_problem(before, rank);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Sizes of a call: chunks, bytes of messages, and workspaces. Plans use them, too.
+/// Sizes of a call: chunks, bytes of messages, and workspaces. The predictions in plan/ use them, too.
 
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/wire_format.hpp>
@@ -13,8 +13,8 @@
 
 namespace zeropp::detail {
 
-/// Messages of a call in `Count` formats. Every rank's shard is cut into chunks, in whole blocks of all formats. Each
-/// chunk has a message in each format.
+/// Sizes of a call's messages in `Count` formats. Every rank's shard is cut into chunks, in whole blocks of all
+/// formats. Each chunk has a message in each format.
 template <class Division, std::size_t Count>
 struct schedule {
     Division whole;
@@ -24,21 +24,23 @@ struct schedule {
     schedule(const Division& of, int chunks, const std::array<message_format, Count>& in)
         : whole(of), formats(in), cut(of, chunks, std::ranges::max(in, {}, &message_format::block_size).block_size) {}
 
-    /// Bytes of the message of chunk c in format f; of the largest chunk's; of all chunks' together.
+    /// Bytes of the message of chunk c in format f.
     std::size_t bytes(std::size_t c, int f) const { return formats[static_cast<std::size_t>(f)].bytes_of(cut[c]); }
+    /// Bytes of the largest message in format f.
     std::size_t largest(int f) const {
         std::size_t most = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) most = std::max(most, bytes(c, f));
         return most;
     }
+    /// Bytes of all chunks' messages in format f.
     std::size_t total(int f) const {
         std::size_t sum = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) sum += bytes(c, f);
         return sum;
     }
 
-    /// Calls f(c, messages, bytes) for each chunk c. `messages` has `slots` messages of `bytes` bytes, in format 0, and
-    /// those of the next chunk behind them.
+    /// Calls f(c, address, bytes) for each chunk c. At the address lie the chunk's `slots` messages of `bytes` bytes,
+    /// in format 0. The next chunk's messages follow. The first address is `messages`.
     template <class F>
     void for_each(std::byte* messages, std::size_t slots, F f) const {
         for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -48,7 +50,8 @@ struct schedule {
     }
 };
 
-/// bytes(chunks), or its largest value if their number is automatic: with a pipeline or without.
+/// bytes(wanted) or, if `wanted` is auto_chunks, the larger of its values with and without a pipeline. `message_bytes`
+/// is the size of a whole shard's message.
 template <topology Topology, class Bytes>
 std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
     return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
@@ -68,11 +71,12 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// Bytes of an update in formats of differences and, if it `gathers`, of messages within the node: differences of all
-/// slots that a rank serves, for each chunk, then messages of all slots. In one chunk, these are of whole tensors.
+/// Workspace bytes of an update. Format 0 is for differences: messages of the slots of the rank that serves most, for
+/// all chunks. If the update `gathers`, messages of all slots in format 1 follow. They have room for a single chunk,
+/// too, which an update of an empty replica has.
 template <topology Topology, class Division>
 std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
-    // Chunks of a list leave out padding between tensors.
+    // A cut between two tensors of a list drops the padding there, so chunks' messages can be smaller together.
     const std::size_t gathered = gathers ? std::max(sizes.total(1), sizes.formats[1].bytes_of(sizes.whole)) : 0;
     return most_served(ranks) * sizes.total(0) + static_cast<std::size_t>(slot_count(ranks)) * gathered;
 }
@@ -93,10 +97,12 @@ constexpr std::size_t first_hop_of(const Topology& ranks) {
     return static_cast<std::size_t>(level);
 }
 
-/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. Two chunks take turns.
+/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. A workspace has them twice,
+/// for alternating chunks.
 template <int Levels>
 struct reduce_buffers {
-    /// Bytes of one rank's messages to all others, by level.
+    /// Bytes that the rank that sends most sends along each level, messages to itself included. The buffer to receive
+    /// is as large.
     by_level<std::size_t, Levels> sent;
 
     /// For messages of `sizes`, in the format of each level.
@@ -107,7 +113,8 @@ struct reduce_buffers {
         }
     }
 
-    /// Offset of the buffer to send along `level`, which that to receive follows; of all levels, all bytes.
+    /// Offset of the buffer to send along `level`; the buffer to receive follows it. offset(Levels) is the size of all
+    /// buffers of a chunk.
     std::size_t offset(int level) const {
         std::size_t bytes = 0;
         for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];

@@ -207,7 +207,8 @@ struct packed_slices : Slices {
     }
 };
 
-/// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.
+/// Addresses of a list's tensors, in the execution's memory. Codec functions take it as their tensor argument, together
+/// with list_slices.
 template <class T>
 struct tensor_table {
     T* const* tensors;

@@ -77,6 +77,7 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
 template <topology Topology>
 schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
                                                std::size_t elements, int chunks) {
+    static_assert(Topology::levels <= 3, "plans of reductions know formats of three levels");
     return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
 }
 

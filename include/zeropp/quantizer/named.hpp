@@ -120,7 +120,7 @@ struct named_hops {
     }
 };
 
-/// The set of quantizers that the library's own programs are compiled with.
+/// Quantizers for programs that compare formats, such as bench/accuracy. Other programs have sets of their own.
 using standard_quantizers = named_quantizers<
     cast_to<float>, cast_to<half>, cast_to<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
     block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,

@@ -25,7 +25,8 @@ private:
     static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
     static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
 
-    /// The power of two of a float's magnitude, as bits; subnormals share the unit of the smallest normal value.
+    /// Largest power of two not above a float, as bits; `magnitude` is the float's bits without the sign. At least this
+    /// format's smallest normal value, because the format's subnormals have equal distances.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
         const std::uint32_t power = magnitude & infinity_bits;
         return power < smallest_normal_bits ? smallest_normal_bits : power;

@@ -11,9 +11,10 @@
 
 namespace zeropp {
 
-/// Ranks that differ from `rank` in the coordinate of `level` only, itself among them, by that coordinate: for level 0
-/// its group, by index; for level 1 of two its counterparts, by group. Throws precondition_error unless `rank` and
-/// `level` exist, and for levels from 1 on if groups differ in size, because some ranks then have no counterpart.
+/// Ranks that share all coordinates with `rank` except that of `level`, `rank` included, in the order of that
+/// coordinate. Level 0 gives its group, by index; level 1 of two its counterparts, by group. Throws precondition_error
+/// unless `rank` and `level` exist, and for levels from 1 on if groups differ in size, because some ranks then have no
+/// counterpart.
 template <topology Topology>
 std::vector<int> peer_ranks(const Topology& ranks, int level, int rank) {
     detail::existing_rank("peer_ranks", ranks.size(), rank);

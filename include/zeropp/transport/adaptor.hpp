@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The base class of every transport around another one.
+/// The base class of decorators: transports around another one.
 
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/operation.hpp>
@@ -13,10 +13,11 @@
 
 namespace zeropp {
 
-/// Base of `Derived`, a transport around an `Inner`. Forwards every call; `Derived` hides the members that it changes:
-///   `move`    each operation that moves bytes. Forwards by adaptor::move
+/// Base of `Derived`, a transport around an `Inner`. Forwards every call. `Derived` hides members to change them,
+/// mostly these:
+///   `move`    each operation that moves bytes; calls adaptor::move to forward it
 ///   `around(next, members)`  the `Derived` around `next`, a transport of `members` among this one's ranks: of a split,
-///             or of survivors. Unless hidden, `Derived` is made of `next` alone
+///             or of survivors. Unless hidden, makes `Derived` of `next` alone. If private, the adaptor is a friend
 /// Copyable if `Inner` is.
 template <class Derived, class Inner>
 class adaptor : public operations<Derived> {
@@ -29,7 +30,7 @@ public:
         detail::run_operation(inner_, exec, what, send, recv);
     }
 
-    /// See can_broadcast.
+    /// True if the wrapped transport can broadcast on executions of type E.
     template <execution E>
     bool broadcasts() const {
         return can_broadcast<E>(inner_);
@@ -37,7 +38,7 @@ public:
 
     Derived split(std::span<const int> members) { return self().around(inner_.split(members), members); }
 
-    /// Survivors of a failure: see shrinkable_transport.
+    /// A `Derived` around the survivors' transport, and their ranks here. See shrinkable_transport.
     shrunk<Derived> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Inner>
     {
@@ -45,10 +46,10 @@ public:
         return {self().around(std::move(next), survivors), std::move(survivors)};
     }
 
-    /// See begin_collective.
+    /// Tells the wrapped transport that a collective begins. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) { begin_collective(inner_, call, problem); }
 
-    /// See wait_for.
+    /// Waits for `exec` as the wrapped transport does.
     template <execution E>
     void wait(const E& exec) {
         wait_for(inner_, exec);

@@ -46,14 +46,14 @@ struct operation {
     friend bool operator==(const operation&, const operation&) = default;
 };
 
-/// A transport with one function for all operations on executions of type E:
-///   `move(exec, what, send, recv)` runs the all_gather, all_to_all or broadcast `what`, see transport_on
+/// A transport with one function for all operations that move bytes, on executions of type E:
+///   `move(exec, what, send, recv)` runs an all_gather, all_to_all or broadcast. See transport_on and
+///                                  broadcasting_transport_on
 template <class T, class E>
 concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
                                             std::byte* recv) { t.move(exec, what, send, recv); };
 
-/// Base of a transport `Derived` that is moves_on its executions: the operations of transport_on and
-/// broadcasting_transport_on, each as a call of `move`.
+/// Base of a transport `Derived` that has `move`. Provides all_gather, all_to_all and broadcast as calls of it.
 template <class Derived>
 class operations {
 public:
@@ -69,7 +69,7 @@ public:
         static_cast<Derived&>(*this).move(exec, operation{operation::all_to_all, bytes}, send, recv);
     }
 
-    /// Throws precondition_error if the transport cannot broadcast, or has fewer than `roots` ranks.
+    /// Throws precondition_error if the transport cannot broadcast, or unless `roots` is from 1 to its number of ranks.
     template <class E>
         requires moves_on<Derived, E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
@@ -87,7 +87,7 @@ public:
 
 namespace detail {
 
-/// Runs `what` on `transport`, which can broadcast if it is a broadcast.
+/// Runs `what` on `transport`. Requires an all_gather, an all_to_all or, if the transport can broadcast, a broadcast.
 template <class T, execution E>
 void run_operation(T& transport, const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
     if (what.kind == operation::all_gather) {
@@ -101,7 +101,7 @@ void run_operation(T& transport, const E& exec, const operation& what, const std
 
 /// An operation, and the collective to which it belongs.
 struct operation_in_call : operation {
-    /// Empty if no collective has begun. Then `call` is the operation's own number.
+    /// Name of the collective; empty if none has begun. Then `call` is the operation's number on its transport.
     short_text collective;
     std::uint64_t call = 0;
 
@@ -119,7 +119,7 @@ struct operation_in_call : operation {
 /// part in these collectives, so they agree about name and number. Copies share the log. Thread-safe.
 class call_log {
 public:
-    /// Log of a split.
+    /// Log of a transport that is split from this one.
     [[gnu::noinline]] call_log split() const {
         call_log child;
         child.own_->above = own_;
@@ -152,18 +152,18 @@ private:
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // number of the last collective among those of all transports; 0: none has begun
+        std::uint64_t began = 0;  // this transport's last collective, as counted by the root; 0: none
         std::uint64_t operations = 0;
-        std::shared_ptr<entry> above;  // of the transport from which this one was split
-        entry* root = nullptr;         // of the first transport in that chain; nullptr there
-        // The root's are shared by all transports that were split from it.
+        std::shared_ptr<entry> above;  // entry of the transport from which this one was split
+        entry* root = nullptr;         // entry of the first transport in that chain; nullptr in that entry
+        // Used in the root's entry only, for all transports that were split from it.
         std::mutex mutex;
         std::uint64_t begun = 0;
     };
 
     entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }
 
-    // The only member: transports are copied in many places, which programs compile.
+    // The only member, because programs compile each copy of a transport, and one pointer keeps that code small.
     std::shared_ptr<entry> own_ = std::make_shared<entry>();
 };
 

@@ -157,8 +157,9 @@ struct message_values {
 
     using fragment = std::conditional_t<changed, float_granule, typename Source::fragment>;
 
-    /// Registers of a fragment, and whether it is the loaded granule, which then takes no others.
+    /// Number of 32-bit registers of a fragment (see sources.cuh).
     static constexpr int fragment_words = static_cast<int>(sizeof(fragment) / 4);
+    /// True if a fragment is the loaded granule itself, and so needs no further registers.
     static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
     /// Number of granules that a thread loads at a time.

@@ -173,7 +173,8 @@ struct message_source {
     }
 };
 
-/// Source: sums, in order, over `Contributors` messages for each slot; 0 if the number is known at run time only.
+/// Source (see sources.cuh): the sum of each slot's messages, in the contributors' order. `Contributors` is their
+/// number; 0 if it is known at run time only.
 template <quantizer From, int Contributors>
 struct sum_source : message_source<From> {
     using typename message_source<From>::cursor;

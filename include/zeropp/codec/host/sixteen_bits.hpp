@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Encodes 16-bit elements in AVX-512, without storing floats in between. Bits equal the generic loops'.
+/// Encodes 16-bit elements by integer quantizers of 4 and 8 bits in AVX-512, without storing floats in between. Bits
+/// equal the generic loops'.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -113,7 +114,8 @@ private:
 
 template <>
 struct element_codes<half> {
-    /// Each 4 bytes have 4 neighbours; each 16 bytes have 4 of each 16 elements.
+    /// 64 bytes of codes, not in order. Each 4 bytes are of 4 successive elements. Each 16 bytes have 4 codes from each
+    /// of the four groups of 16 elements.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
         return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
                       nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Sources of values for the host codec: a tensor, a table of tensors, a difference of two, or a sum of messages.
-/// `section_in` finds a section of one in a slot, and `floats_of` returns elements of that section as floats.
+/// Sources of values for the host codec: a tensor, a table of tensors, a `difference` of two of these, or a
+/// `message_sum`. `section_in` finds a source's section in a slot. `floats_of` returns its elements as floats.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/avx512.hpp>
@@ -27,12 +27,12 @@ struct section_sum {
     message_sum<Q> of;
     /// The section in the first contributor's message.
     coded_section first;
-    /// Bytes between the contributors' messages.
+    /// Bytes from the start of a contributor's message to that of the next contributor's.
     std::size_t stride;
 };
 
-/// The section of `part` in its slot: of a tensor or table the address of its first element, of a `difference` both
-/// addresses, of a `message_sum` a section_sum.
+/// Section `part.of` in slot `part.slot`. For a tensor or table, the address of the section's first element; for a
+/// `difference`, both addresses; for a `message_sum`, a section_sum.
 template <class T, class Slices>
 T* section_in(T* tensor, const Slices& where, const section_part& part) {
     return tensor + part.of.offset(where.in_memory(part.slot));
@@ -74,8 +74,8 @@ void store_elements(const float* from, Size n, T* to) {
     }
 }
 
-/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
-/// order. If Q rotates, rotated back at the end.
+/// sums[i] <- the sum of element begin + i over `contributors` messages, in order. Messages start `stride` bytes apart.
+/// Sums are rotated back if Q rotates. `begin` begins a block and a tile.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {
@@ -91,7 +91,8 @@ void sum_elements(const Q& q, const coded_section& first, std::size_t stride, in
     });
 }
 
-/// Elements [begin, begin + n) of a section as floats: in place, or in `buffer`.
+/// Elements [begin, begin + n) of a section as floats: in place, or in `buffer`. Sums are divided by `divisor`.
+/// Elements of a base that are not finite count as 0.
 template <element T, class Size>
 const float* floats_of(const T* section, std::size_t begin, Size n, float* buffer) {
     if constexpr (std::is_same_v<T, float>) {
@@ -115,7 +116,7 @@ const float* floats_of(const section_sum<Q>& section, std::size_t begin, Size n,
     sum_elements(sum.quantizer, first, stride, sum.contributors, begin, n, buffer);
     if (sum.divisor == 1.0f) return buffer;
     if constexpr (on_avx512<Size, 1>) {
-        // The reciprocal of a power of two is exact: its product has the quotient's bits and is ten times as fast.
+        // The reciprocal of a power of two is exact, so that a product with it has the quotient's bits, and is faster.
         const bool power_of_two = (float_bits(sum.divisor) & 0x007fffffu) == 0;
         if (power_of_two && sum.divisor >= 0x1p-126f && sum.divisor <= 0x1p126f) {
             multiply_in_vectors(buffer, n, quotient(1.0f, sum.divisor));
