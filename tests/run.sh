@@ -30,7 +30,7 @@
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
-#   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
+#   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face, Lightning and DeepSpeed, which it installs
 #   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
 #   PTX          all kernels as nvcc compiles them, and their machine code, for three generations of GPUs; and the host's
 #                code of all headers as nvcc hands it on: tests/ptx/run.sh
@@ -243,7 +243,7 @@ elif [ "$everywhere" = yes ]; then
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"
-    run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k "launchers or peft"
+    run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k "launchers or peft or deepspeed"
     run_script wheels tests/torch/wheels.sh --build-dir "$build_dir/wheels"
     run_script PTX tests/ptx/run.sh --build-dir "$build_dir/ptx"
     run_script "CUDA wheel" tests/torch/wheels.sh --cuda --build-dir "$build_dir/wheels"
