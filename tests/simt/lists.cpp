@@ -112,7 +112,7 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
         const zeropp::feedback<Storage> device_memory{
             {}, device_kept.data(), device_kept.data(), whole.last_count(), whole.last()};
         for (std::size_t contributor = 0; contributor != 3; ++contributor) {
-            if constexpr (zeropp::detail::storage_fits<From, zeropp::feedback<Storage>>::value) {
+            if constexpr (zeropp::detail::kernel_residuals<zeropp::feedback<Storage>>::template fit_blocks_of<From>) {
                 host_codec::write(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
                 device_codec::write(exec, from, of_device, device_where, device_messages.data(), device_memory);
             } else {

@@ -60,6 +60,10 @@ template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size_t i) {
     return list.tensors[i];
 }
+template <class Tensor, class Base>
+constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, std::size_t i) {
+    return difference{tensor_at(d.tensor, i), tensor_at(d.base, i)};
+}
 }  // namespace detail
 
 /// Source of values: for each slot, the sum of its messages over `contributors`, divided by `divisor`. Message

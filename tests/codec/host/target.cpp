@@ -2,7 +2,6 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/codec/host/avx512.hpp>
-#include <zeropp/codec/host/code_sums.hpp>
 #include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_float.hpp>

@@ -1,34 +1,14 @@
 #pragma once
 /// \file
-/// AVX-512 loops that compilers do not vectorise well: conversions of 16-bit elements; and the vectors of all such
-/// loops. Compilers' own vectors are used, because <immintrin.h> would take longer to compile than the rest of the
-/// codec. Bits equal the generic loops'.
-///
-/// Loops have names in ..._in_vectors. Constants of like names say for which types they exist; generic loops choose by
-/// them. Where there are no wide targets, the constants are false and the loops are not declared.
+/// AVX-512 loops that compilers do not vectorise well: sums of codes, look-up in a table in a register, halves.
+/// Compilers' own vectors are used, because <immintrin.h> would take longer to compile than the rest of the codec. Bits
+/// equal the generic loops'.
 
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
-#include <zeropp/core/element.hpp>
 
 #include <cstddef>
 #include <cstring>
-#include <type_traits>
-
-namespace zeropp::detail {
-
-/// True if an AVX-512 loop takes a count of type `Size`: the type says that it is a multiple of N.
-template <class Size, std::size_t N>
-inline constexpr bool on_avx512 = is_multiple_on<Size, host_target::avx512, N>;
-
-/// True for `load_in_vectors`, and for `store_in_vectors`, of elements T.
-template <class T, class Size>
-inline constexpr bool loads_in_vectors = std::is_same_v<T, half> && on_avx512<Size, 32>;
-template <class T, class Size>
-inline constexpr bool stores_in_vectors =
-    (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) && on_avx512<Size, 32>;
-
-}  // namespace zeropp::detail
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
 
@@ -38,13 +18,15 @@ inline constexpr bool stores_in_vectors =
 #define ZEROPP_DETAIL_AVX512 [[gnu::optimize("O3"), gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]]
 #endif
 
-namespace zeropp::detail {
-namespace avx512 {
+namespace zeropp::detail::avx512 {
+
+/// True if an AVX-512 loop takes a count of type `Size`: the type says that it is a multiple of N.
+template <class Size, std::size_t N>
+inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 
 using floats [[gnu::vector_size(64)]] = float;
 using ints [[gnu::vector_size(64)]] = int;
 using shorts [[gnu::vector_size(64)]] = short;
-using unsigned_shorts [[gnu::vector_size(64)]] = unsigned short;
 using half_shorts [[gnu::vector_size(32)]] = short;
 using bytes [[gnu::vector_size(16)]] = char;
 using signed_bytes [[gnu::vector_size(16)]] = signed char;
@@ -98,71 +80,213 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-}  // namespace avx512
+/// to[i] <- table[code i], for n 4-bit codes. Requires n to be a multiple of 32.
+template <class T>
+    requires(sizeof(T) == 2)
+ZEROPP_DETAIL_AVX512 void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
+    // The instruction reads five bits of an index, of which the fifth is not cleared: so the table is there twice.
+    half_shorts once;
+    std::memcpy(&once, table, sizeof once);
+    const shorts twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                                 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (std::size_t i = 0; i != n; i += 2 * lanes) {
+        const ints two = unsigned_ints(codes + i / 2);
+        const ints indices = two | two << 12;
+#if defined(__clang__)
+        const shorts elements = __builtin_ia32_permvarhi512(twice, reinterpret_cast<shorts>(indices));
+#else
+        const shorts elements = __builtin_shuffle(twice, reinterpret_cast<shorts>(indices));
+#endif
+        std::memcpy(to + i, &elements, sizeof elements);
+    }
+}
+
+/// table[code] <- product(code, multiplier), for 4-bit two's complement codes.
+ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16]) {
+    constexpr floats codes = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    const floats products = codes * multiplier + 0.0f;
+    std::memcpy(table, &products, sizeof products);
+}
+
+/// sums[i] <- tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this order, added to sums[i] if
+/// `adds`. For n 4-bit codes in messages `stride` bytes apart. Requires n to be a multiple of 32 * Pairs, with `Pairs`
+/// pairs of vectors in registers.
+template <std::size_t Pairs>
+ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
+                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
+    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
+        // Elements with even and odd indices: the lower and upper bits of bytes.
+        floats even[Pairs];
+        floats odd[Pairs];
+        std::size_t m = 0;
+        if (adds) {
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                const floats first = loaded(sums + i + 2 * k * lanes);
+                const floats second = loaded(sums + i + (2 * k + 1) * lanes);
+                even[k] =
+                    __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                odd[k] =
+                    __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            }
+        } else {
+            const floats table = loaded(tables[0]);
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                const ints two = unsigned_ints(codes + i / 2 + k * lanes);
+                even[k] = found(table, two);
+                odd[k] = found(table, two >> 4);
+            }
+            m = 1;
+        }
+        for (; m != messages; ++m) {
+            const floats table = loaded(tables[m]);
+            const std::byte* const from = codes + m * stride + i / 2;
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                const ints two = unsigned_ints(from + k * lanes);
+                even[k] += found(table, two);
+                odd[k] += found(table, two >> 4);
+            }
+        }
+        ZEROPP_DETAIL_UNROLL(4)
+        for (std::size_t k = 0; k != Pairs; ++k) {
+            const floats first =
+                __builtin_shufflevector(even[k], odd[k], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            const floats second =
+                __builtin_shufflevector(even[k], odd[k], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            store(first, sums + i + 2 * k * lanes);
+            store(second, sums + i + (2 * k + 1) * lanes);
+        }
+    }
+}
+
+/// Loads 32 8-bit two's complement codes as floats.
+struct integers {
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
+        to[0] = __builtin_convertvector(signed_ints(codes), floats);
+        to[1] = __builtin_convertvector(signed_ints(codes + lanes), floats);
+    }
+};
+
+/// Loads 32 finite 8-bit floats with `MantissaBits` 3 (`e4m3`) or 2 (`e5m2`), as floats times `unit`. They become
+/// halves first: as a half, an `e4m3` has 2^-8 of its value.
+template <int MantissaBits>
+struct small_floats {
+    static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
+        using bytes_of_words [[gnu::vector_size(32)]] = char;
+        bytes_of_words b;
+        std::memcpy(&b, codes, sizeof b);
+#if defined(__clang__)
+        using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
+        const shorts words = __builtin_convertvector(reinterpret_cast<unsigned_bytes_of_words>(b), shorts);
+#else
+        const shorts words = __builtin_ia32_pmovzxbw512_mask(b, shorts{}, ~0u);
+#endif
+        constexpr short sign = -0x8000;
+        const shorts halves = MantissaBits == 3 ? (words << 8 & sign) | (words << 7 & 0x3f80) : words << 8;
+        to[0] =
+            floats_of(__builtin_shufflevector(halves, halves, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        to[1] = floats_of(
+            __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
+    }
+
+    /// True if n codes are finite, as `load` requires. Requires n to be a multiple of 32.
+    ZEROPP_DETAIL_AVX512 static bool finite(const std::byte* codes, std::size_t n) {
+        using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
+        constexpr unsigned char beyond = MantissaBits == 3 ? 0x7f : 0x7c;
+        unsigned_bytes_of_words largest = {};
+        for (std::size_t i = 0; i != n; i += 2 * lanes) {
+            unsigned_bytes_of_words b;
+            std::memcpy(&b, codes + i, sizeof b);
+            b &= 0x7f;
+            largest = b > largest ? b : largest;
+        }
+        unsigned char all[2 * lanes];
+        std::memcpy(all, &largest, sizeof all);
+        unsigned char most = 0;
+        for (const unsigned char each : all) most = each > most ? each : most;
+        return most < beyond;
+    }
+};
+
+/// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in
+/// this order, added to sums[i] if `adds`. For n 8-bit codes in messages `stride` bytes apart. Requires n to be a
+/// multiple of 32 * Pairs, with `Pairs` pairs of vectors in registers.
+template <class Codes, std::size_t Pairs>
+ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
+                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
+    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
+        floats sum[Pairs][2];
+        std::size_t m = 0;
+        if (adds) {
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                sum[k][0] = loaded(sums + i + 2 * k * lanes);
+                sum[k][1] = loaded(sums + i + (2 * k + 1) * lanes);
+            }
+        } else {
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                floats x[2];
+                Codes::load(codes + i + 2 * k * lanes, x);
+                sum[k][0] = x[0] * multipliers[0] + 0.0f;
+                sum[k][1] = x[1] * multipliers[0] + 0.0f;
+            }
+            m = 1;
+        }
+        for (; m != messages; ++m) {
+            const std::byte* const from = codes + m * stride + i;
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                floats x[2];
+                Codes::load(from + 2 * k * lanes, x);
+                sum[k][0] += x[0] * multipliers[m] + 0.0f;
+                sum[k][1] += x[1] * multipliers[m] + 0.0f;
+            }
+        }
+        ZEROPP_DETAIL_UNROLL(4)
+        for (std::size_t k = 0; k != Pairs; ++k) {
+            store(sum[k][0], sums + i + 2 * k * lanes);
+            store(sum[k][1], sums + i + (2 * k + 1) * lanes);
+        }
+    }
+}
 
 /// x[i] <- x[i] * factor, for n values. Not inlined, so that no compiler fuses the products with later sums.
-[[gnu::noinline]] ZEROPP_DETAIL_AVX512 inline void multiply_in_vectors(float* x, std::size_t n, float factor) {
+[[gnu::noinline]] ZEROPP_DETAIL_AVX512 inline void multiply(float* x, std::size_t n, float factor) {
     for (std::size_t i = 0; i != n; ++i) x[i] *= factor;
 }
 
-/// to[i] <- n halves as floats. The instruction would quieten a NaN: with one, all are converted in the generic way.
-/// Requires n to be a multiple of 32.
-ZEROPP_DETAIL_AVX512 inline void load_in_vectors(const half* from, std::size_t n, float* to) {
-    avx512::half_shorts any_nan = {};
-    for (std::size_t i = 0; i != n; i += avx512::lanes) {
-        avx512::half_shorts h;
-        std::memcpy(&h, from + i, sizeof h);
+/// to[i] <- n halves as floats. Returns false, with `to` unspecified, if one is NaN, which the instruction would
+/// quieten. Requires n to be a multiple of 16.
+ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_t n, float* to) {
+    half_shorts any_nan = {};
+    for (std::size_t i = 0; i != n; i += lanes) {
+        half_shorts h;
+        std::memcpy(&h, static_cast<const std::byte*>(halves) + 2 * i, sizeof h);
         any_nan |= (h & 0x7fff) > 0x7c00;
-        avx512::store(avx512::floats_of(h), to + i);
+        const floats x = floats_of(h);
+        std::memcpy(to + i, &x, sizeof x);
     }
-    const avx512::half_shorts none = {};
-    if (std::memcmp(&any_nan, &none, sizeof none) == 0) return;
-    for (std::size_t i = 0; i != n; ++i) to[i] = static_cast<float>(from[i]);
+    const half_shorts none = {};
+    return std::memcmp(&any_nan, &none, sizeof none) == 0;
 }
 
-/// to[i] <- n floats as halves, NaN as `half` converts it. Requires n to be a multiple of 32.
-ZEROPP_DETAIL_AVX512 inline void store_in_vectors(const float* from, std::size_t n, half* to) {
-    using avx512::half_shorts;
-    for (std::size_t i = 0; i != n; i += avx512::lanes) {
-        const half_shorts h = __builtin_ia32_vcvtps2ph512_mask(avx512::loaded(from + i), 0, half_shorts{}, 0xffff);
+/// to[i] <- n floats as halves, NaN as `half` converts it. Requires n to be a multiple of 16.
+ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t n, void* to) {
+    for (std::size_t i = 0; i != n; i += lanes) {
+        floats x;
+        std::memcpy(&x, from + i, sizeof x);
+        const half_shorts h = __builtin_ia32_vcvtps2ph512_mask(x, 0, half_shorts{}, 0xffff);
         const half_shorts nan = (h & static_cast<short>(0x8000)) | 0x7e00;
         const half_shorts kept = (h & 0x7fff) > 0x7c00 ? nan : h;
-        std::memcpy(to + i, &kept, sizeof kept);
+        std::memcpy(static_cast<std::byte*>(to) + 2 * i, &kept, sizeof kept);
     }
 }
 
-/// to[i] <- n floats as bfloat16. With an Inf or NaN among them, all are converted in the generic way. Requires n to be
-/// a multiple of 32.
-ZEROPP_DETAIL_AVX512 inline void store_in_vectors(const float* from, std::size_t n, bfloat16* to) {
-    using avx512::shorts;
-    using avx512::unsigned_shorts;
-    unsigned_shorts largest = {};
-    for (std::size_t i = 0; i != n; i += 2 * avx512::lanes) {
-        unsigned_shorts first;
-        unsigned_shorts second;
-        std::memcpy(&first, from + i, sizeof first);
-        std::memcpy(&second, from + i + avx512::lanes, sizeof second);
-        // Loaded once, not for each use.
-        __asm__("" : "+v"(first), "+v"(second));
-        const unsigned_shorts lower =
-            __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
-                                    36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62);
-        const unsigned_shorts upper =
-            __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
-                                    37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        // Ties go to even: up if the last bit that stays is set.
-        const unsigned_shorts stays = 0x8000 - (upper & 1);
-        const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
-        std::memcpy(to + i, &rounded, sizeof rounded);
-        const unsigned_shorts magnitude = upper << 1;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    constexpr auto not_less = 5;
-    const auto infinite = reinterpret_cast<shorts>(unsigned_shorts{} + static_cast<unsigned short>(2 * 0x7f80));
-    if (__builtin_ia32_ucmpw512_mask(reinterpret_cast<shorts>(largest), infinite, not_less, ~0u) == 0) return;
-    for (std::size_t i = 0; i != n; ++i) to[i] = static_cast<bfloat16>(from[i]);
-}
-
-}  // namespace zeropp::detail
+}  // namespace zeropp::detail::avx512
 
 #endif

@@ -36,19 +36,23 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
     });
 }
 
-/// params[b] <- better parameters of block b of n values than the fitted ones. At most `stretch_blocks` blocks.
-template <refitting_quantizer Q, class Size>
-void refit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    // All sums before the first refit, so that the latency of one overlaps with others.
-    typename Q::sums sums[stretch_blocks<Q>];
-    for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
-        const typename Q::params fitted = params[begin / block_size];
-        typename Q::sums of_block;
-        for (std::size_t i = 0; i != some; ++i) of_block.add(values[begin + i], fitted);
-        sums[begin / block_size] = of_block;
-    });
-    for (std::size_t b = 0; b != ceil_div(n, block_size); ++b) params[b] = q.refit(params[b], sums[b]);
+/// params[b] <- better parameters of block b of n values than the fitted ones, if Q fits twice. At most
+/// `stretch_blocks` blocks.
+template <quantizer Q, class Size>
+void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
+                  [[maybe_unused]] typename Q::params* params) {
+    if constexpr (refitting_quantizer<Q>) {
+        constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+        // All sums before the first refit, so that the latency of one overlaps with others.
+        typename Q::sums sums[stretch_blocks<Q>];
+        for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
+            const typename Q::params fitted = params[begin / block_size];
+            typename Q::sums of_block;
+            for (std::size_t i = 0; i != some; ++i) of_block.add(values[begin + i], fitted);
+            sums[begin / block_size] = of_block;
+        });
+        for (std::size_t b = 0; b != ceil_div(n, block_size); ++b) params[b] = q.refit(params[b], sums[b]);
+    }
 }
 
 /// Identifies elements to encode: index of the first in the whole tensor, and whether they are sums.
@@ -68,6 +72,35 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
         }
     }
     return noise + ahead;
+}
+
+/// codes <- codes of n <= `piece_size` values of one block.
+template <quantizer Q, class Size>
+void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, encoded_elements what,
+                  std::byte* codes) {
+    // A copy stays in registers: written codes could alias the original, if both are bytes.
+    const typename Q::params params = of_block;
+    constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
+    code_word<Q::code_bits> words[piece];
+    float room[piece + 2 * granule_elements];
+    const float* noise = room;
+    if constexpr (stochastic_quantizer<Q>) noise = noise_of(q, what, n, room);
+    for (std::size_t i = 0; i != n; ++i) {
+        const float of_element = stochastic_quantizer<Q> ? noise[i] : 0.0f;
+        words[i] = static_cast<code_word<Q::code_bits>>(encode_element(q, values[i], params, of_element));
+    }
+    pack_codes<Q>(words, n, codes);
+}
+
+/// codes <- codes of n values, which begin with a block.
+template <quantizer Q, class Size>
+void encode_blocks(const Q& q, const typename Q::params* params, const float* values, Size n, encoded_elements what,
+                   std::byte* codes) {
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    for_each_piece<std::min(piece_size, block_size)>(n, [&](std::size_t begin, auto some) {
+        encode_piece(q, params[begin / block_size], values + begin, some, {what.index + begin, what.sums},
+                     codes + code_bytes<Q>(begin));
+    });
 }
 
 /// Addresses of a section's codes and parameters in a message.
@@ -107,35 +140,6 @@ typename Q::params read_params(const coded_section& from, std::size_t first) {
     return params;
 }
 
-/// Encodes n values of a section from element `begin` on, which begins a block, with the blocks' fitted `params`. The
-/// `encoded_elements` begin with the section.
-template <quantizer Q, class Size>
-void encode_blocks(const Q& q, typename Q::params* params, const float* values, Size n, encoded_elements what,
-                   const coded<std::byte>& to, std::size_t begin) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    constexpr std::size_t piece = std::min(piece_size, block_size);
-    using word = code_word<Q::code_bits>;
-    if constexpr (refitting_quantizer<Q>) refit_blocks(q, values, n, params);
-    for_each_piece<piece>(n, [&](std::size_t done, auto some) {
-        // A copy stays in registers: written codes could alias the original, if both are bytes.
-        const typename Q::params of_block = params[done / block_size];
-        const float* const x = values + done;
-        word words[piece];
-        if constexpr (stochastic_quantizer<Q>) {
-            float room[piece_size + 2 * granule_elements];
-            const float* const noise = noise_of(q, {what.index + begin + done, what.sums}, some, room);
-            for (std::size_t i = 0; i != some; ++i) words[i] = static_cast<word>(q.encode(x[i], of_block, noise[i]));
-        } else {
-            for (std::size_t i = 0; i != some; ++i) words[i] = static_cast<word>(q.encode(x[i], of_block));
-        }
-        pack_codes<Q>(words, some, to.codes + code_bytes<Q>(begin + done));
-    });
-    if constexpr (params_bytes<Q> != 0) {
-        std::memcpy(to.params + begin / block_size * params_bytes<Q>, params,
-                    ceil_div(n, block_size) * params_bytes<Q>);
-    }
-}
-
 /// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back.
 /// `begin` is a multiple of the block size or of `piece_size`, whichever is less.
 template <quantizer Q, class Size, class Use>
@@ -156,17 +160,6 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
             for (std::size_t i = 0; i != some; ++i) each(i, words[i]);
         }
     });
-}
-
-/// sums <- the sum of elements [begin, begin + n) of a section over `messages` messages, `stride` bytes apart, in
-/// order. Not rotated back. `begin` is a multiple of the block size or of `piece_size`, whichever is less.
-template <quantizer Q, class Size>
-void sum_one_by_one(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
-                    Size n, float* sums) {
-    decode_elements(q, first, begin, n, [=](std::size_t i, float x) { sums[i] = x; });
-    for (std::size_t m = 1; m < messages; ++m) {
-        decode_elements(q, first.behind(m * stride), begin, n, [=](std::size_t i, float x) { sums[i] += x; });
-    }
 }
 
 ZEROPP_DETAIL_INLINE_END

@@ -25,8 +25,11 @@ ZEROPP_DETAIL_INLINE_END
 /// f(i) for i in [0, n), divided among `threads`. Knows no execution, so that host executions share its instances.
 template <class F>
 void each_element(std::size_t n, const F& f, const host_threads* threads) {
-    for_each_part(threads, slices::single(n, 0, n), part_order::tensors,
-                  [&](const section_part& part) { each_in_part(part.first, part.count, f); });
+    const slices all = slices::single(n, 0, n);
+    divide(threads, all, [&](const share& mine) {
+        for_each_part(all, part_order::tensors, mine,
+                      [&](const section_part& part) { each_in_part(part.first, part.count, f); });
+    });
 }
 
 }  // namespace zeropp::detail

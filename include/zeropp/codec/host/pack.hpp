@@ -53,29 +53,6 @@ constexpr std::uint64_t spread(std::uint64_t word) {
     return part<16, Bits>(part<32, 2 * Bits>(part<64, 4 * Bits>(word)));
 }
 
-/// to <- n codes of `From` bits as codes of `To` bits, eight at a time. One of both is 8. Moves whole words, each over
-/// the unused end of the one before, while there is room.
-template <int From, int To>
-void repack(const std::byte* from, std::size_t n, std::byte* to) {
-    const auto eight = [&](std::size_t i, std::size_t read, std::size_t written) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, from + i / 8 * From, read);
-        if constexpr (From == 8) {
-            word = squeeze<To>(word);
-        } else {
-            word = spread<From>(word);
-        }
-        std::memcpy(to + i / 8 * To, &word, written);
-    };
-    constexpr std::size_t room = ceil_div(64, std::min(From, To));
-    std::size_t i = 0;
-    for (; i + room <= n; i += 8) eight(i, 8, 8);
-    for (; i < n; i += 8) {
-        const std::size_t some = std::min<std::size_t>(n - i, 8);
-        eight(i, ceil_div(some * From, 8), ceil_div(some * To, 8));
-    }
-}
-
 /// Writes n codes densely, first code lowest: ceil(n * Bits / 8) bytes, unused bits zero. Requires codes below 2^Bits.
 template <int Bits>
 void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
@@ -91,7 +68,22 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        repack<8, Bits>(reinterpret_cast<const std::byte*>(codes), n, out);
+        // Writes whole words, each over the unused end of the one before, while there is room.
+        constexpr std::size_t room = ceil_div(64, Bits);
+        std::size_t i = 0;
+        for (; i + room <= n; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, codes + i, 8);
+            word = squeeze<Bits>(word);
+            std::memcpy(out + i / 8 * Bits, &word, 8);
+        }
+        for (; i < n; i += 8) {
+            const std::size_t some = n - i < 8 ? n - i : 8;
+            std::uint64_t word = 0;
+            std::memcpy(&word, codes + i, some);
+            word = squeeze<Bits>(word);
+            std::memcpy(out + i / 8 * Bits, &word, ceil_div(some * Bits, 8));
+        }
     }
 }
 
@@ -109,7 +101,21 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
         }
         if (n % 2 != 0) codes[n - 1] = static_cast<std::uint8_t>(in[n / 2]) & 15u;
     } else {
-        repack<Bits, 8>(in, n, reinterpret_cast<std::byte*>(codes));
+        constexpr std::size_t room = ceil_div(64, Bits);
+        std::size_t i = 0;
+        for (; i + room <= n; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, in + i / 8 * Bits, 8);
+            word = spread<Bits>(word);
+            std::memcpy(codes + i, &word, 8);
+        }
+        for (; i < n; i += 8) {
+            const std::size_t some = n - i < 8 ? n - i : 8;
+            std::uint64_t word = 0;
+            std::memcpy(&word, in + i / 8 * Bits, ceil_div(some * Bits, 8));
+            word = spread<Bits>(word);
+            std::memcpy(codes + i, &word, some);
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/code_sums.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -41,14 +40,13 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
-        if constexpr (looks_up_in_vectors<Q, T, decltype(n)>) {
-            look_up_in_vectors(q, from, begin, n, slice);
-        } else if constexpr (std::is_same_v<T, float>) {
-            sum_elements(q, from, 0, 1, begin, n, slice);
+        if (decode_by_table(q, from, begin, n, slice)) return;
+        if constexpr (std::is_same_v<T, float>) {
+            decode_to_floats(q, from, begin, n, slice);
         } else {
             // Two loops: compilers do not vectorise one loop with both conversions.
             alignas(64) float values[piece_size];
-            sum_elements(q, from, 0, 1, begin, n, values);
+            decode_to_floats(q, from, begin, n, values);
             store_elements(values, n, slice);
         }
     });
@@ -70,7 +68,7 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
             // In the tensor itself, so that memory takes some sums while the next ones are computed.
             if (!last.accumulate) sums = slice;
         }
-        floats_of(source, begin, n, sums);
+        source(begin, n, sums);
         if (sums != buffer) return;
         if (last.accumulate) add_old(slice, n, last, buffer);
         store_elements(buffer, n, slice);
@@ -84,16 +82,19 @@ ZEROPP_DETAIL_INLINE_END
 template <bool One, quantizer Q, class Slices, class Tensor>
 void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {
-    for_each_part(threads, where, part_order::tensors, [&](const section_part& part) {
-        // The offset of a slot without elements may lie beyond the tensor.
-        if (part.count == 0) return;
-        auto* const to = section_in(tensor, where, part);
-        const auto source = section_in(sum, where, part);
-        if constexpr (One) {
-            decode_section(sum.quantizer, source.first, part.first, part.count, to);
-        } else {
-            read_section(source, part.first, part.count, last, to);
-        }
+    const auto open = opener(sum, where);
+    divide(threads, where, [&](const share& mine) {
+        for_each_part(where, part_order::tensors, mine, [&](const section_part& part) {
+            // The offset of a slot without elements may lie beyond the tensor.
+            if (part.count == 0) return;
+            auto* const to = tensor_at(tensor, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot));
+            const auto source = open(part.of, part.i, part.slot);
+            if constexpr (One) {
+                decode_section(sum.quantizer, source.first, part.first, part.count, to);
+            } else {
+                read_section(source, part.first, part.count, last, to);
+            }
+        });
     });
 }
 

@@ -4,12 +4,13 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
+#include <cstring>
 
 namespace zeropp::detail {
 
@@ -25,7 +26,7 @@ public:
     static constexpr bool any = false;
     static constexpr std::size_t block_size = 1;
 
-    section_residuals(const none&, const section_part&) {}
+    section_residuals(const none&, const section&, int) {}
 };
 
 template <quantizer Storage>
@@ -35,9 +36,9 @@ public:
     /// Elements of a block of residuals.
     static constexpr auto block_size = static_cast<std::size_t>(Storage::block_size);
 
-    section_residuals(const feedback<Storage>& f, const section_part& part)
-        : feedback_(f), begin_(part.of.begin), previous_(place(f, part, f.previous != nullptr ? f.previous : f.next)),
-          next_(place(f, part, f.next)) {}
+    section_residuals(const feedback<Storage>& f, const section& of, int slot)
+        : feedback_(f), begin_(of.begin), previous_(place(f, of, slot, f.previous != nullptr ? f.previous : f.next)),
+          next_(place(f, of, slot, f.next)) {}
 
     /// values[i] += previous residual of element `begin` + i.
     template <class Size>
@@ -60,17 +61,24 @@ public:
             for (std::size_t i = 0; i != some; ++i) error[i] = next_residual(old[i], error[i]);
         });
         for_each_piece<stretch_blocks<Storage> * block_size>(n, [&](std::size_t done, auto some) {
+            const std::size_t first = begin_ + begin + done;
             typename Storage::params params[stretch_blocks<Storage>];
             fit_blocks(feedback_.storage, errors + done, some, params);
-            encode_blocks(feedback_.storage, params, errors + done, some, {0, false}, next_, begin_ + begin + done);
+            refit_blocks(feedback_.storage, errors + done, some, params);
+            encode_blocks(feedback_.storage, params, errors + done, some, {first, false},
+                          next_.codes + code_bytes<Storage>(first));
+            if constexpr (params_bytes<Storage> != 0) {
+                std::memcpy(next_.params + first / block_size * params_bytes<Storage>, params,
+                            ceil_div(some, block_size) * params_bytes<Storage>);
+            }
         });
     }
 
 private:
     template <class Byte>
-    static coded<Byte> place(const feedback<Storage>& f, const section_part& part, Byte* residuals) {
+    static coded<Byte> place(const feedback<Storage>& f, const section& of, int slot, Byte* residuals) {
         const wire_layout<Storage> layout(f.slice, f.last);
-        return {layout, part.of.of_whole, residuals + static_cast<std::size_t>(part.slot) * layout.bytes};
+        return {layout, of.of_whole, residuals + static_cast<std::size_t>(slot) * layout.bytes};
     }
 
     feedback<Storage> feedback_;

@@ -12,62 +12,98 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <type_traits>
-#include <utility>
 
 namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// One stage within a vector. Products with 1 and -1 are exact, so that they may be fused.
-template <int Stride, class Floats, int... I>
-void butterflies_inside(Floats& x, std::integer_sequence<int, I...>) {
-    constexpr Floats signs = {((I & Stride) != 0 ? -1.0f : 1.0f)...};
-    x = x * signs + __builtin_shufflevector(x, x, (I ^ Stride)...);
-}
+/// A vector of `Lanes` floats, and one stage within it. Products with 1 and -1 are exact, so that they may be fused.
+template <int Lanes>
+struct float_vector;
+template <>
+struct float_vector<8> {
+    using type [[gnu::vector_size(32)]] = float;
+    using bits [[gnu::vector_size(32)]] = int;
 
-/// to <- n values, each window of `Size` transformed and `scaled`, in the vectors of `Target`: compilers do not
-/// vectorise strides within a vector. `to` may be `from`. Requires n to be a multiple of 256.
-template <host_target Target, std::size_t Size>
-void rotate_in_vectors(target_type<Target>, std::integral_constant<std::size_t, Size>, const float* from, std::size_t n,
-                       float scale, float* to) {
-    constexpr std::size_t lanes = Target == host_target::avx512 ? 16 : 8;
-    using floats [[gnu::vector_size(4 * lanes)]] = float;
-    using ints [[gnu::vector_size(4 * lanes)]] = int;
-    constexpr auto each_lane = std::make_integer_sequence<int, static_cast<int>(lanes)>();
-    constexpr int minus_zero = std::numeric_limits<int>::min();
-    constexpr std::size_t many = std::max(Size / lanes, std::size_t{1});
-    for (std::size_t i = 0; i != n; i += many * lanes) {
-        floats x[many];
-        ZEROPP_DETAIL_UNROLL(32)
-        for (std::size_t k = 0; k != many; ++k) {
-            std::memcpy(&x[k], from + i + k * lanes, sizeof x[k]);
-            butterflies_inside<1>(x[k], each_lane);
-            butterflies_inside<2>(x[k], each_lane);
-            butterflies_inside<4>(x[k], each_lane);
-            if constexpr (Size > 8 && lanes > 8) butterflies_inside<8>(x[k], each_lane);
-        }
-        ZEROPP_DETAIL_UNROLL(5)
-        for (std::size_t stride = 1; stride < many; stride *= 2) {
-            ZEROPP_DETAIL_UNROLL(32)
-            for (std::size_t k = 0; k != many; ++k) {
-                if ((k & stride) != 0) continue;
-                const floats sum = x[k] + x[k + stride];
-                x[k + stride] = x[k] - x[k + stride];
-                x[k] = sum;
-            }
-        }
-        ZEROPP_DETAIL_UNROLL(32)
-        for (std::size_t k = 0; k != many; ++k) {
-            x[k] = x[k] * scale;
-            ints bits;
-            std::memcpy(&bits, &x[k], sizeof bits);
-            bits &= bits != minus_zero;
-            std::memcpy(to + i + k * lanes, &bits, sizeof bits);
+    template <int Stride>
+    static void butterflies(type& x) {
+        constexpr auto sign = [](int second) { return second != 0 ? -1.0f : 1.0f; };
+        const type signs = {sign(0 & Stride), sign(1 & Stride), sign(2 & Stride), sign(3 & Stride),
+                            sign(4 & Stride), sign(5 & Stride), sign(6 & Stride), sign(7 & Stride)};
+        x = x * signs + __builtin_shufflevector(x, x, 0 ^ Stride, 1 ^ Stride, 2 ^ Stride, 3 ^ Stride, 4 ^ Stride,
+                                                5 ^ Stride, 6 ^ Stride, 7 ^ Stride);
+    }
+};
+template <>
+struct float_vector<16> {
+    using type [[gnu::vector_size(64)]] = float;
+    using bits [[gnu::vector_size(64)]] = int;
+
+    template <int Stride>
+    static void butterflies(type& x) {
+        constexpr auto sign = [](int second) { return second != 0 ? -1.0f : 1.0f; };
+        const type signs = {sign(0 & Stride),  sign(1 & Stride),  sign(2 & Stride),  sign(3 & Stride),
+                            sign(4 & Stride),  sign(5 & Stride),  sign(6 & Stride),  sign(7 & Stride),
+                            sign(8 & Stride),  sign(9 & Stride),  sign(10 & Stride), sign(11 & Stride),
+                            sign(12 & Stride), sign(13 & Stride), sign(14 & Stride), sign(15 & Stride)};
+        x = x * signs + __builtin_shufflevector(x, x, 0 ^ Stride, 1 ^ Stride, 2 ^ Stride, 3 ^ Stride, 4 ^ Stride,
+                                                5 ^ Stride, 6 ^ Stride, 7 ^ Stride, 8 ^ Stride, 9 ^ Stride, 10 ^ Stride,
+                                                11 ^ Stride, 12 ^ Stride, 13 ^ Stride, 14 ^ Stride, 15 ^ Stride);
+    }
+};
+
+/// Transforms in vectors of `Lanes` floats: compilers do not vectorise strides within a vector.
+template <int Lanes>
+struct rotation_in_vectors {
+    using floats = typename float_vector<Lanes>::type;
+    using ints = typename float_vector<Lanes>::bits;
+    /// The bits of -0.
+    static constexpr int smallest_int = std::numeric_limits<int>::min();
+
+    /// The stages within one vector, from `Stride` on, for windows of `Size`.
+    template <std::size_t Size, int Stride = 1>
+    static void all_inside(floats& x) {
+        if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
+            float_vector<Lanes>::template butterflies<Stride>(x);
+            all_inside<Size, 2 * Stride>(x);
         }
     }
-}
+
+    /// to <- n values, each window of `Size` transformed and `scaled`; `to` may be `from`. Requires n to be a multiple
+    /// of Size and Lanes.
+    template <std::size_t Size>
+    static void windows(const float* from, std::size_t n, float scale, float* to) {
+        constexpr std::size_t lanes = Lanes;
+        constexpr std::size_t many = std::max(Size / lanes, std::size_t{1});
+        for (std::size_t i = 0; i != n; i += many * lanes) {
+            floats x[many];
+            ZEROPP_DETAIL_UNROLL(32)
+            for (std::size_t k = 0; k != many; ++k) {
+                std::memcpy(&x[k], from + i + k * lanes, sizeof x[k]);
+                all_inside<Size>(x[k]);
+            }
+            ZEROPP_DETAIL_UNROLL(5)
+            for (std::size_t stride = 1; stride < many; stride *= 2) {
+                ZEROPP_DETAIL_UNROLL(32)
+                for (std::size_t k = 0; k != many; ++k) {
+                    if ((k & stride) != 0) continue;
+                    const floats sum = x[k] + x[k + stride];
+                    x[k + stride] = x[k] - x[k + stride];
+                    x[k] = sum;
+                }
+            }
+            ZEROPP_DETAIL_UNROLL(32)
+            for (std::size_t k = 0; k != many; ++k) {
+                x[k] = x[k] * scale;
+                ints bits;
+                std::memcpy(&bits, &x[k], sizeof bits);
+                bits &= bits != smallest_int;
+                std::memcpy(to + i + k * lanes, &bits, sizeof bits);
+            }
+        }
+    }
+};
 #endif
 
 /// One stage over N values. One loop over all windows is vectorised even if the stride is small.
@@ -108,16 +144,15 @@ void rotate(const float* from, Count n, bool back, float* to) {
     if constexpr (size > 1) {
         const float scale = rotation_scale<rotation_size<Q>()>(back);
         const std::size_t in_lots = n / many * many;
-        const auto in_vectors = [&](auto target) {
-            rotate_in_vectors(target, std::integral_constant<std::size_t, size>(), from, in_lots, scale, to);
-        };
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
         if constexpr (is_multiple_on<Count, host_target::avx512, 1>) {
-            run_avx512(in_vectors);
+            run_avx512([&](auto) { rotation_in_vectors<16>::windows<size>(from, in_lots, scale, to); });
             begin = in_lots;
         } else if constexpr (is_multiple_on<Count, host_target::avx2, 1>) {
-            run_avx2(in_vectors);
+            run_avx2([&](auto) { rotation_in_vectors<8>::windows<size>(from, in_lots, scale, to); });
             begin = in_lots;
         }
+#endif
         float buffer[many];
         float other[many];
         for (; begin != in_lots; begin += many) {

@@ -130,44 +130,49 @@ struct section_part {
 /// Order of parts: slot after slot, as messages lie, or section after section, as tensors lie.
 enum class part_order { messages, tensors };
 
-/// Calls visit(section_part) for the parts of all slots: each part on one of `threads`, or all on this thread if there
-/// are none or all slots are at most one part. Every thread computes in the default floating-point mode.
+/// Calls visit(section_part) for the parts of all slots that `mine` takes.
 template <class Slices, class Visit>
-void for_each_part(const host_threads* threads, const Slices& where, part_order order, const Visit& visit) {
+void for_each_part(const Slices& where, part_order order, share mine, const Visit& visit) {
+    const auto visit_section = [&](std::size_t i, int s) {
+        const section of = where.at(i);
+        const std::size_t size = of.size(where.rank(s));
+        std::size_t first = 0;
+        do {
+            const std::size_t n = std::min(share::most, size - first);
+            if (mine.takes(n)) visit(section_part{of, i, s, first, n, first + n == size});
+            first += n;
+        } while (first != size);
+    };
+    if (order == part_order::messages) {
+        for (int s = 0; s != where.slots; ++s) {
+            for (std::size_t i = 0; i != where.sections(); ++i) visit_section(i, s);
+        }
+        return;
+    }
+    for (std::size_t i = 0; i != where.sections(); ++i) {
+        // Node by node: if a node's ranks are consecutive, as shards lie in memory. Jumping there costs half the speed.
+        for (int group = 0; group != where.order.groups; ++group) {
+            for (int s = group; s < where.slots; s += where.order.groups) visit_section(i, s);
+        }
+    }
+}
+
+/// Calls work(share) on each of `threads`, or once on this thread if there are none or all slots are at most one part.
+/// Each call computes in the default floating-point mode.
+template <class Slices, class Work>
+void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();
     const std::size_t of_slot = sections == 0 ? 0 : where.elements_end(sections - 1);
     const bool several = threads != nullptr && static_cast<std::size_t>(where.slots) * of_slot > share::most;
     std::atomic<std::size_t> next = 0;
-    const auto visit_all = [&] {
+    const auto go = [&] {
         const default_arithmetic by_default;
-        share mine = several ? share(next) : share();
-        const auto visit_section = [&](std::size_t i, int s) {
-            const section of = where.at(i);
-            const std::size_t size = of.size(where.rank(s));
-            std::size_t first = 0;
-            do {
-                const std::size_t n = std::min(share::most, size - first);
-                if (mine.takes(n)) visit(section_part{of, i, s, first, n, first + n == size});
-                first += n;
-            } while (first != size);
-        };
-        if (order == part_order::messages) {
-            for (int s = 0; s != where.slots; ++s) {
-                for (std::size_t i = 0; i != sections; ++i) visit_section(i, s);
-            }
-            return;
-        }
-        // Node by node: a node's ranks are consecutive, as shards lie in memory. Jumping there costs half the speed.
-        for (std::size_t i = 0; i != sections; ++i) {
-            for (int group = 0; group != where.order.groups; ++group) {
-                for (int s = group; s < where.slots; s += where.order.groups) visit_section(i, s);
-            }
-        }
+        work(several ? share(next) : share());
     };
     if (several) {
-        threads->on_each(visit_all);
+        threads->on_each(go);
     } else {
-        visit_all();
+        go();
     }
 }
 

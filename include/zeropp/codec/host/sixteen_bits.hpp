@@ -1,48 +1,57 @@
 #pragma once
 /// \file
-/// Encodes 16-bit elements by integer quantizers of 4 and 8 bits in AVX-512, without storing floats in between. Bits
-/// equal the generic loops'.
+/// 16-bit elements in AVX-512: converts floats to bfloat16, and encodes bfloat16 and half elements without storing
+/// floats in between. Bits equal the generic loops'.
 
 #include <zeropp/codec/host/avx512.hpp>
-#include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
-#include <zeropp/core/math.hpp>
-#include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 namespace zeropp::detail {
 /// Number of blocks searched for extremes together, so that none waits for another's results.
 inline constexpr std::size_t blocks_together = 8;
-
-/// True for `encode_in_vectors` of elements T by Q.
-template <quantizer Q, class T>
-constexpr bool encodes_in_vectors() {
-    constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
-    if constexpr (unit != 0 && integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q> &&
-                  !rotating_quantizer<Q>) {
-        // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
-        constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
-        return (std::is_same_v<T, bfloat16> || std::is_same_v<T, half>) && bounded && has_wide_targets &&
-               Q::block_size % unit == 0 && Q::block_size <= 256;
-    } else {
-        return false;
-    }
-}
 }  // namespace zeropp::detail
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
 
-namespace zeropp::detail {
-namespace avx512 {
+namespace zeropp::detail::avx512 {
 
+using unsigned_shorts [[gnu::vector_size(64)]] = unsigned short;
 using unsigned_lanes [[gnu::vector_size(64)]] = unsigned;
 using codes64 [[gnu::vector_size(64)]] = signed char;
+
+/// to[i] <- n floats as bfloat16. Returns false, with `to` unspecified, if one is Inf or NaN. Requires n to be a
+/// multiple of 32.
+ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::size_t n, bfloat16* to) {
+    unsigned_shorts largest = {};
+    for (std::size_t i = 0; i != n; i += 2 * lanes) {
+        unsigned_shorts first;
+        unsigned_shorts second;
+        std::memcpy(&first, from + i, sizeof first);
+        std::memcpy(&second, from + i + lanes, sizeof second);
+        // Loaded once, not for each use.
+        __asm__("" : "+v"(first), "+v"(second));
+        const unsigned_shorts lower =
+            __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
+                                    36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62);
+        const unsigned_shorts upper =
+            __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
+                                    37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+        // Ties go to even: up if the last bit that stays is set.
+        const unsigned_shorts stays = 0x8000 - (upper & 1);
+        const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
+        std::memcpy(to + i, &rounded, sizeof rounded);
+        const unsigned_shorts magnitude = upper << 1;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    constexpr auto not_less = 5;
+    const auto infinite = reinterpret_cast<shorts>(unsigned_shorts{} + static_cast<unsigned short>(2 * 0x7f80));
+    return __builtin_ia32_ucmpw512_mask(reinterpret_cast<shorts>(largest), infinite, not_less, ~0u) == 0;
+}
 
 /// The integers nearest to x * factor, ties to even. Requires magnitudes below 2^31.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints nearest(floats x, float factor) {
@@ -74,13 +83,13 @@ using codes64 [[gnu::vector_size(64)]] = signed char;
 #endif
 }
 
-/// Codes of elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in some
+/// Encodes elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in some
 /// order. sorted(codes) restores the elements' order; sorted(a, b) also makes 4-bit codes of 128 bytes.
 template <class T>
-struct element_codes;
+struct codes_of;
 
 template <>
-struct element_codes<bfloat16> {
+struct codes_of<bfloat16> {
     /// Each 16 bytes have 8 of the first 32 elements, then 8 of the others. In each 8 bytes, even indices come before
     /// odd ones.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const bfloat16* x, float factor) {
@@ -113,9 +122,8 @@ private:
 };
 
 template <>
-struct element_codes<half> {
-    /// 64 bytes of codes, not in order. Each 4 bytes are of 4 successive elements. Each 16 bytes have 4 codes from each
-    /// of the four groups of 16 elements.
+struct codes_of<half> {
+    /// Each 4 bytes have 4 neighbours; each 16 bytes have 4 of each 16 elements.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
         return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
                       nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));
@@ -153,7 +161,7 @@ private:
 template <int Bits, bool Bounds, class T>
 ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float factor, std::byte* codes) {
     static_assert(Bits == 8 || Bits == 4);
-    using codes_type = element_codes<T>;
+    using codes_type = codes_of<T>;
     if constexpr (Bits == 8) {
         for (std::size_t i = 0; i != n; i += 64) {
             const auto sorted = codes_type::sorted(codes_type::nearest_codes(x + i, factor));
@@ -175,10 +183,24 @@ ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float facto
 }
 
 /// The larger of each two neighbouring groups of `Lanes` lanes: of a, then of b.
-template <int Lanes, int... I>
-[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints folded(ints a, ints b, std::integer_sequence<int, I...>) {
-    const ints lower = __builtin_shufflevector(a, b, (I / Lanes * 2 * Lanes + I % Lanes)...);
-    const ints upper = __builtin_shufflevector(a, b, (I / Lanes * 2 * Lanes + I % Lanes + Lanes)...);
+template <int Lanes>
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints folded(ints a, ints b) {
+    static_assert(Lanes == 8 || Lanes == 4 || Lanes == 2 || Lanes == 1);
+    ints lower;
+    ints upper;
+    if constexpr (Lanes == 8) {
+        lower = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        upper = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    } else if constexpr (Lanes == 4) {
+        lower = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+        upper = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    } else if constexpr (Lanes == 2) {
+        lower = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
+        upper = __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    } else {
+        lower = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        upper = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    }
     return lower > upper ? lower : upper;
 }
 
@@ -195,7 +217,6 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
     // Bits order like magnitudes: above zero as signed integers, below zero as unsigned ones, or signed ones once the
     // sign bit is flipped.
     constexpr int sign = -0x7fffffff - 1;
-    constexpr auto each_lane = std::make_integer_sequence<int, 16>();
     ints found[blocks_together];
     ZEROPP_DETAIL_UNROLL(8)
     for (std::size_t b = 0; b != blocks_together; ++b) {
@@ -216,14 +237,14 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
         const auto odd_below = reinterpret_cast<unsigned_lanes>(odd_elements(reinterpret_cast<ints>(below)));
         const auto even_below = reinterpret_cast<unsigned_lanes>(even_elements(reinterpret_cast<ints>(below)));
         const unsigned_lanes all_below = even_below > odd_below ? even_below : odd_below;
-        found[b] = folded<8>(even > odd ? even : odd, reinterpret_cast<ints>(all_below) ^ sign, each_lane);
+        found[b] = folded<8>(even > odd ? even : odd, reinterpret_cast<ints>(all_below) ^ sign);
     }
     ZEROPP_DETAIL_UNROLL(4)
-    for (std::size_t b = 0; b != 4; ++b) found[b] = folded<4>(found[2 * b], found[2 * b + 1], each_lane);
+    for (std::size_t b = 0; b != 4; ++b) found[b] = folded<4>(found[2 * b], found[2 * b + 1]);
     ZEROPP_DETAIL_UNROLL(2)
-    for (std::size_t b = 0; b != 2; ++b) found[b] = folded<2>(found[2 * b], found[2 * b + 1], each_lane);
+    for (std::size_t b = 0; b != 2; ++b) found[b] = folded<2>(found[2 * b], found[2 * b + 1]);
     const ints signs_of_below = {0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign};
-    const ints all = folded<1>(found[0], found[1], each_lane) ^ signs_of_below;
+    const ints all = folded<1>(found[0], found[1]) ^ signs_of_below;
     static_assert(sizeof all == sizeof of_blocks);
     if constexpr (std::is_same_v<T, half>) {
         const floats values = floats_of(__builtin_convertvector(all >> 16, half_shorts));
@@ -233,39 +254,6 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
     }
 }
 
-}  // namespace avx512
-
-/// Encodes n elements of a section from element `begin` on, which begins a block. n is a multiple of `blocks_together`
-/// blocks.
-template <quantizer Q, class T>
-ZEROPP_DETAIL_AVX512 void encode_in_vectors(const Q& q, const T* section, std::size_t begin, std::size_t n,
-                                            const coded<std::byte>& to) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    const T* x = section + begin;
-    for (const std::size_t end = begin + n; begin != end; begin += blocks_together * block_size) {
-        avx512::extremes found[blocks_together];
-        avx512::find_extremes(x, block_size, found);
-        typename Q::params params[blocks_together];
-        for (std::size_t b = 0; b != blocks_together; ++b) {
-            typename Q::stats stats;
-            stats.add(found[b].above);
-            stats.add(found[b].below);
-            params[b] = q.fit(stats);
-        }
-        std::memcpy(to.params + begin / block_size * params_bytes<Q>, params, blocks_together * params_bytes<Q>);
-        for (std::size_t b = 0; b != blocks_together; ++b, x += block_size) {
-            const float step = q.multiplier(params[b]);
-            std::byte* const codes = to.codes + code_bytes<Q>(begin + b * block_size);
-            if (is_finite(step)) {
-                const float factor = step != 0 ? quotient(1.0f, step) : 0.0f;
-                avx512::encode_integers<Q::code_bits, Q::reaches_above>(x, block_size, factor, codes);
-            } else {
-                std::memset(codes, 0, code_bytes<Q>(block_size));
-            }
-        }
-    }
-}
-
-}  // namespace zeropp::detail
+}  // namespace zeropp::detail::avx512
 
 #endif

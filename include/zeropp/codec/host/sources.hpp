@@ -1,132 +1,324 @@
 #pragma once
 /// \file
-/// Sources of values for the host codec: a tensor, a table of tensors, a `difference` of two of these, or a
-/// `message_sum`. `section_in` finds a source's section in a slot. `floats_of` returns its elements as floats.
+/// Sources of values for the host codec: a tensor, a difference of tensors, or a sum of messages. A source is
+/// load(begin, n, buffer). It returns elements [begin, begin + n) of a section as floats: the whole section in place,
+/// or in `buffer`.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/code_sums.hpp>
 #include <zeropp/codec/host/rotation.hpp>
 #include <zeropp/codec/host/share.hpp>
+#include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/small_float.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace zeropp::detail {
-
-/// A section of a `message_sum` in one slot.
-template <quantizer Q>
-struct section_sum {
-    message_sum<Q> of;
-    /// The section in the first contributor's message.
-    coded_section first;
-    /// Bytes from the start of a contributor's message to that of the next contributor's.
-    std::size_t stride;
-};
-
-/// Section `part.of` in slot `part.slot`. For a tensor or table, the address of the section's first element; for a
-/// `difference`, both addresses; for a `message_sum`, a section_sum.
-template <class T, class Slices>
-T* section_in(T* tensor, const Slices& where, const section_part& part) {
-    return tensor + part.of.offset(where.in_memory(part.slot));
-}
-template <class T, class Slices>
-T* section_in(const tensor_table<T>& list, const Slices& where, const section_part& part) {
-    return section_in(list.tensors[where.tensor(part.i)], where, part);
-}
-template <class Tensor, class Base, class Slices>
-auto section_in(const difference<Tensor, Base>& d, const Slices& where, const section_part& part) {
-    return difference{section_in(d.tensor, where, part), section_in(d.base, where, part)};
-}
-template <quantizer Q, class Slices>
-section_sum<Q> section_in(const message_sum<Q>& sum, const Slices& where, const section_part& part) {
-    const wire_layout<Q> layout(where.last_count(), where.last());
-    const std::byte* const message = sum.messages + static_cast<std::size_t>(part.slot) * layout.bytes;
-    return {sum, {layout, part.of.place, message}, static_cast<std::size_t>(where.slots) * layout.bytes};
-}
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
 /// to <- n elements as floats.
 template <element T, class Size>
 void load_elements(const T* from, Size n, float* to) {
-    if constexpr (loads_in_vectors<T, Size>) {
-        load_in_vectors(from, n, to);
-    } else {
-        for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::to_float(from[i]);
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
+        if (avx512::floats_of_halves(from, n, to)) return;
     }
+#endif
+    for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::to_float(from[i]);
 }
 
 /// to <- n floats as elements.
 template <element T, class Size>
 void store_elements(const float* from, Size n, T* to) {
-    if constexpr (stores_in_vectors<T, Size>) {
-        store_in_vectors(from, n, to);
-    } else {
-        for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    if constexpr (std::is_same_v<T, bfloat16> && avx512::serves<Size, 2 * avx512::lanes>) {
+        if (avx512::bfloat16s_of_floats(from, n, to)) return;
     }
+    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
+        avx512::halves_of_floats(from, n, to);
+    } else  // nvcc warns of a loop that no instance reaches after a return
+#endif
+        for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
 }
 
-/// sums[i] <- the sum of element begin + i over `contributors` messages, in order. Messages start `stride` bytes apart.
-/// Sums are rotated back if Q rotates. `begin` begins a block and a tile.
+/// x[i] <- quotient(x[i], divisor), for n values.
+template <class Size>
+void divide(float* x, Size n, float divisor) {
+    if (divisor == 1.0f) return;
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    if constexpr (avx512::serves<Size, 1>) {
+        // The reciprocal of a power of two is exact: its product has the quotient's bits and is ten times as fast.
+        const bool exact = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 0x1p-126f && divisor <= 0x1p126f;
+        if (exact) return avx512::multiply(x, n, quotient(1.0f, divisor));
+    }
+#endif
+    for (std::size_t i = 0; i != n; ++i) x[i] = quotient(x[i], divisor);
+}
+
+/// True if 4-bit codes of a block can be decoded through a table of 16 values.
+template <quantizer Q>
+inline constexpr bool decodes_by_table = Q::code_bits == 4 && static_cast<std::size_t>(Q::block_size) % 32 == 0;
+
+/// table[code] <- the decoded code, as a T.
+template <quantizer Q, class T>
+void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
+    alignas(64) float values[16];
+    ZEROPP_DETAIL_UNROLL(1)
+    for (std::uint32_t code = 0; code != 16; ++code) values[code] = q.decode(code, params);
+    ZEROPP_DETAIL_UNROLL(1)
+    for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
+}
+
+/// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
+/// unless T has 2 bytes and the loop is AVX-512's over whole tiles. Requires `begin` to be a multiple of `piece_size`.
+template <quantizer Q, element T, class Size>
+bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
+                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    constexpr bool looks_up = decodes_by_table<Q> && !rotating_quantizer<Q> && sizeof(T) == 2;
+    if constexpr (looks_up && avx512::serves<Size, piece>) {
+        for_each_piece<block_size>(n, [&](std::size_t done, auto some) {
+            T table[16];
+            make_table(q, read_params<Q>(from, begin + done), table);
+            avx512::look_up(table, from.codes + code_bytes<Q>(begin + done), some, to + done);
+        });
+        return true;
+    }
+#endif
+    return false;
+}
+
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+/// The `Codes` for `avx512::sum_multiples` to sum Q's 8-bit codes, in a std::type_identity; void if there are none.
+template <quantizer Q>
+constexpr auto multiplied_codes() {
+    if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
+        return std::type_identity<avx512::integers>();
+    } else if constexpr (float_quantizer<Q>) {
+        if constexpr (std::is_same_v<typename Q::format, e4m3> || std::is_same_v<typename Q::format, e5m2>) {
+            return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
+        } else {
+            return std::type_identity<void>();
+        }
+    } else {
+        return std::type_identity<void>();
+    }
+}
+template <quantizer Q>
+inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
+
+/// Number of messages summed at once: their parameters stay in the first-level cache.
+inline constexpr std::size_t messages_at_a_time = 16;
+
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+/// Returns false, with nothing done, if a code is not finite or a multiplier nearly too large.
+template <quantizer Q, class Size>
+bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    using codes_type = typename decltype(multiplied_codes<Q>())::type;
+    const std::byte* const codes = first.codes + code_bytes<Q>(begin);
+    float multipliers[messages_at_a_time];
+    for (std::size_t m = 0; m != messages; ++m) {
+        multipliers[m] = q.multiplier(read_params<Q>(first.behind(m * stride), begin));
+        if constexpr (float_quantizer<Q>) {
+            const bool too_large = multipliers[m] > 0x1p118f || multipliers[m] < -0x1p118f;
+            if (too_large || !codes_type::finite(codes + m * stride, n)) return false;
+            multipliers[m] /= codes_type::unit;
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_multiples<codes_type, pairs>(multipliers, messages, codes, stride, n, adds, sums);
+    return true;
+}
+
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+template <quantizer Q, class Size>
+void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    alignas(64) float tables[messages_at_a_time][16];
+    for (std::size_t m = 0; m != messages; ++m) {
+        const coded_section message = first.behind(m * stride);
+        const typename Q::params params = read_params<Q>(message, begin);
+        if constexpr (integer_quantizer<Q>) {
+            avx512::multiples(q.multiplier(params), tables[m]);
+        } else {
+            make_table(q, params, tables[m]);
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_looked_up<pairs>(tables, messages, first.codes + code_bytes<Q>(begin), stride, n, adds, sums);
+}
+#endif
+
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, in hand-written AVX-512.
+/// Returns false, with `sums` unspecified, unless codes have 4 bits or (most) 8 and tiles are whole. Requires `begin`
+/// to be a multiple of `piece_size`.
+template <quantizer Q, class Size>
+bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
+                    [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
+                    [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] float* sums) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    if constexpr (avx512::serves<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
+        bool done = true;
+        for (std::size_t c = 0; c < contributors; c += messages_at_a_time) {
+            const std::size_t messages = std::min(messages_at_a_time, contributors - c);
+            const coded_section from = first.behind(c * stride);
+            for_each_piece<block_size>(n, [&](std::size_t at, auto some) {
+                if constexpr (multiplies<Q>) {
+                    done &= sum_multiples(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                } else {
+                    sum_looked_up(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                }
+            });
+        }
+        return done;
+    }
+#endif
+    return false;
+}
+
+/// to <- elements [begin, begin + n) of a section, rotated back if Q rotates.
+template <quantizer Q, class Size>
+void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, Size n, float* to) {
+    if (!sum_in_vectors(q, from, 0, 1, begin, n, to)) {
+        decode_elements(q, from, begin, n, [=](std::size_t i, float x) { to[i] = x; });
+    }
+    rotate<Q>(to, n, true, to);
+}
+
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
+/// order. If Q rotates, rotated back at the end.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {
-    const auto messages = static_cast<std::size_t>(contributors);
     for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
         float* const sum = sums + done;
-        if constexpr (sums_in_vectors<Q, decltype(some)>()) {
-            sum_in_vectors(q, first, stride, messages, begin + done, some, sum);
-        } else {
-            sum_one_by_one(q, first, stride, messages, begin + done, some, sum);
+        const auto messages = static_cast<std::size_t>(contributors);
+        if (!sum_in_vectors(q, first, stride, messages, begin + done, some, sum)) {
+            decode_elements(q, first, begin + done, some, [=](std::size_t i, float x) { sum[i] = x; });
+            for (std::size_t m = 1; m < messages; ++m) {
+                const coded_section next = first.behind(m * stride);
+                decode_elements(q, next, begin + done, some, [=](std::size_t i, float x) { sum[i] += x; });
+            }
         }
         rotate<Q>(sum, some, true, sum);
     });
 }
 
-/// Elements [begin, begin + n) of a section as floats: in place, or in `buffer`. Sums are divided by `divisor`.
-/// Elements of a base that are not finite count as 0.
-template <element T, class Size>
-const float* floats_of(const T* section, std::size_t begin, Size n, float* buffer) {
-    if constexpr (std::is_same_v<T, float>) {
-        return section + begin;
-    } else {
-        load_elements(section + begin, n, buffer);
-        return buffer;
-    }
+ZEROPP_DETAIL_INLINE_END
+
+/// Layout of every slot's message.
+template <quantizer Q, class Slices>
+wire_layout<Q> layout_of(const Slices& where) {
+    return wire_layout<Q>(where.last_count(), where.last());
 }
-template <class T, class Base, class Size>
-const float* floats_of(const difference<T*, Base*>& section, std::size_t begin, Size n, float* buffer) {
-    for (std::size_t i = 0; i != n; ++i) {
-        const float base = element_traits<std::remove_const_t<Base>>::to_float(section.base[begin + i]);
-        buffer[i] = element_traits<std::remove_const_t<T>>::to_float(section.tensor[begin + i]) - finite_or_zero(base);
-    }
-    return buffer;
+
+/// Message of `slot` in a buffer with messages of `bytes` bytes.
+template <class Byte>
+Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
+    return messages + static_cast<std::size_t>(slot) * bytes;
 }
-template <quantizer Q, class Size>
-const float* floats_of(const section_sum<Q>& section, std::size_t begin, Size n, float* buffer) {
-    const auto& [sum, first, stride] = section;
-    sum_elements(sum.quantizer, first, stride, sum.contributors, begin, n, buffer);
-    if (sum.divisor == 1.0f) return buffer;
-    if constexpr (on_avx512<Size, 1>) {
-        // The reciprocal of a power of two is exact, so that a product with it has the quotient's bits, and is faster.
-        const bool power_of_two = (float_bits(sum.divisor) & 0x007fffffu) == 0;
-        if (power_of_two && sum.divisor >= 0x1p-126f && sum.divisor <= 0x1p126f) {
-            multiply_in_vectors(buffer, n, quotient(1.0f, sum.divisor));
+
+ZEROPP_DETAIL_INLINE_BEGIN
+
+/// Source: elements of a tensor from `first` on.
+template <element T>
+struct tensor_elements {
+    const T* first;
+
+    template <class Size>
+    const float* operator()(std::size_t begin, Size n, float* buffer) const {
+        if constexpr (std::is_same_v<T, float>) {
+            return first + begin;
+        } else {
+            load_elements(first + begin, n, buffer);
             return buffer;
         }
     }
-    for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], sum.divisor);
-    return buffer;
+};
+template <element T>
+tensor_elements<T> loader(const T* tensor, std::size_t offset) {
+    return {tensor + offset};
+}
+template <class T, class Base>
+auto loader(const difference<T*, Base*>& d, std::size_t offset) {
+    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+        const T* const slice = d.tensor + offset + begin;
+        const Base* const base = d.base + offset + begin;
+        for (std::size_t i = 0; i != n; ++i) {
+            buffer[i] = element_traits<std::remove_const_t<T>>::to_float(slice[i]) -
+                        finite_or_zero(element_traits<std::remove_const_t<Base>>::to_float(base[i]));
+        }
+        return buffer;
+    };
 }
 
+/// Source: sums of a section over the contributors of `of`. `first` is its section in their first message, and `stride`
+/// the bytes between their messages.
+template <quantizer Q>
+struct section_sum {
+    message_sum<Q> of;
+    coded_section first;
+    std::size_t stride;
+
+    template <class Size>
+    const float* operator()(std::size_t begin, Size n, float* buffer) const {
+        sum_elements(of.quantizer, first, stride, of.contributors, begin, n, buffer);
+        divide(buffer, n, of.divisor);
+        return buffer;
+    }
+};
+
+/// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp).
+template <quantizer Q, class Load, class Residuals>
+struct section_values {
+    Load load;
+    Residuals residuals;
+
+    template <class Size>
+    const float* operator()(std::size_t begin, Size n, float* buffer) const {
+        const float* const values = load(begin, n, buffer);
+        if constexpr (rotating_quantizer<Q> || Residuals::any) {
+            rotate<Q>(values, n, false, buffer);
+            if constexpr (Residuals::any) residuals.add(begin, n, buffer);
+            return buffer;
+        } else {
+            return values;
+        }
+    }
+};
+
 ZEROPP_DETAIL_INLINE_END
+
+/// Returns open(of, i, s), the source of section i, `of`, in slot s: of a tensor, a table or a difference, or of sums.
+template <class Tensor, class Slices>
+auto opener(const Tensor& tensor, const Slices& where) {
+    return [&](const section& of, std::size_t i, int s) {
+        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
+    };
+}
+template <quantizer Q, class Slices>
+auto opener(const message_sum<Q>& sum, const Slices& where) {
+    const auto layout = layout_of<Q>(where);
+    return [=](const section& of, std::size_t, int s) {
+        const coded_section first(layout, of.place, message_at(sum.messages, s, layout.bytes));
+        return section_sum<Q>{sum, first, static_cast<std::size_t>(where.slots) * layout.bytes};
+    };
+}
 
 }  // namespace zeropp::detail

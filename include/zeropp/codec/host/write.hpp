@@ -5,7 +5,6 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/residuals.hpp>
-#include <zeropp/codec/host/rotation.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/codec/host/sources.hpp>
@@ -19,50 +18,112 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace zeropp::detail {
 
+/// Elements of the smallest tile of at least `piece_size` elements that ends with a block.
+template <quantizer Q>
+inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
+
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Encodes values [first, first + size) of a section of a source, rotated if Q rotates, plus residuals. `first` begins
-/// a block and a tile. The `encoded_elements` begin with the section.
-template <quantizer Q, class Section, class Residuals>
-void write_section(const Q& q, const Section& source, const Residuals& residuals, std::size_t first, std::size_t size,
-                   encoded_elements what, const coded<std::byte>& to) {
+/// True if values are a tensor's 16-bit elements, unchanged, of which Q's blocks can be encoded directly.
+template <quantizer Q, class Values>
+inline constexpr bool encodes_as_they_lie = [] {
+    using load = decltype(Values::load);
+    constexpr bool plain = !decltype(Values::residuals)::any && !rotating_quantizer<Q>;
+    constexpr bool as_they_lie =
+        std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
+    constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
+    if constexpr (unit != 0 && integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>) {
+        // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
+        constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
+        return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
+    } else {
+        return false;
+    }
+}();
+
+/// Encodes n values of a section from `begin` on directly from 16-bit elements. Returns false, with nothing done, if it
+/// cannot: only AVX-512 does, for multiples of `blocks_together` blocks.
+template <quantizer Q, class Values, class Size>
+bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
+                        [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
+                        [[maybe_unused]] typename Q::params* params, [[maybe_unused]] std::byte* codes) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    static_assert(Residuals::block_size <= std::max<std::size_t>(block_size, 1024),
-                  "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
-    using element_type = std::remove_const_t<std::remove_pointer_t<Section>>;
-    constexpr bool as_they_lie = !Residuals::any && encodes_in_vectors<Q, element_type>();
-    // A stretch holds all blocks that are encoded together; a tile holds whole blocks of residuals, each of which is
-    // stored at once.
-    constexpr std::size_t blocks = as_they_lie ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
+    if constexpr (encodes_as_they_lie<Q, Values> && avx512::serves<Size, block_size>) {
+        constexpr std::size_t group = blocks_together * block_size;
+        if (n % group != 0) return false;
+        const auto* const elements = values.load.first + begin;
+        for (std::size_t first = 0; first != n; first += group) {
+            avx512::extremes found[blocks_together];
+            avx512::find_extremes(elements + first, block_size, found);
+            for (std::size_t b = 0; b != blocks_together; ++b) {
+                typename Q::stats stats;
+                stats.add(found[b].above);
+                stats.add(found[b].below);
+                params[first / block_size + b] = q.fit(stats);
+            }
+        }
+        for (std::size_t first = 0; first != n; first += block_size) {
+            const float step = q.multiplier(params[first / block_size]);
+            std::byte* const to = codes + code_bytes<Q>(first);
+            if (is_finite(step)) {
+                const float factor = step != 0 ? quotient(1.0f, step) : 0.0f;
+                avx512::encode_integers<Q::code_bits, Q::reaches_above>(elements + first, block_size, factor, to);
+            } else {
+                std::memset(to, 0, code_bytes<Q>(block_size));
+            }
+        }
+        return true;
+    }
+#endif
+    return false;
+}
+
+/// Encodes values [first, first + size) of a section; `first` begins a block and a tile. The `encoded_elements` begin
+/// with the section.
+template <quantizer Q, class Values>
+void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
+                   const coded<std::byte>& to) {
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    // A stretch holds all blocks that are encoded together.
+    constexpr std::size_t blocks =
+        encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
-    constexpr std::size_t piece = std::max({block_size, piece_size, Residuals::block_size});
+    using residuals_type = decltype(values.residuals);
+    constexpr bool any_residuals = residuals_type::any;
+    static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
+                  "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
+    // A tile holds whole blocks of residuals, each of which is stored at once.
+    constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, blocks> params;
     for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {
         const std::size_t begin = first + stretches;
-        if constexpr (as_they_lie && on_avx512<decltype(n), block_size>) {
-            if (n % (blocks_together * block_size) == 0) return encode_in_vectors(q, source, begin, n, to);
+        std::byte* const codes = to.codes + code_bytes<Q>(begin);
+        if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
+            // Loads and fits tile by tile. Compilers merge both into one pass, which reads memory while it computes.
+            const float* x = nullptr;
+            for_each_piece<piece>(n, [&](std::size_t done, auto some) {
+                const float* const prepared = values(begin + done, some, buffer + done);
+                fit_blocks(q, prepared, some, params.data() + done / block_size);
+                if (done == 0) x = prepared;
+            });
+            refit_blocks(q, x, n, params.data());
+            encode_blocks(q, params.data(), x, n, {what.index + begin, what.sums}, codes);
         }
-        // Loads and fits tile by tile. Compilers merge both into one pass, which reads memory while it computes.
-        const float* x = nullptr;
-        for_each_piece<piece>(n, [&](std::size_t done, auto some) {
-            const float* values = floats_of(source, begin + done, some, buffer + done);
-            if constexpr (rotating_quantizer<Q> || Residuals::any) {
-                rotate<Q>(values, some, false, buffer + done);
-                values = buffer + done;
-            }
-            if constexpr (Residuals::any) residuals.add(begin + done, some, buffer + done);
-            fit_blocks(q, values, some, params.data() + done / block_size);
-            if (done == 0) x = values;
-        });
-        encode_blocks(q, params.data(), x, n, what, to, begin);
-        if constexpr (Residuals::any) {
+        if constexpr (params_bytes<Q> != 0) {
+            std::memcpy(to.params + begin / block_size * params_bytes<Q>, params.data(),
+                        ceil_div(n, block_size) * params_bytes<Q>);
+        }
+        if constexpr (any_residuals) {
             decode_elements(q, to, begin, n, [&](std::size_t i, float decoded) { buffer[i] -= decoded; });
-            residuals.keep(begin, n, buffer);
+            values.residuals.keep(begin, n, buffer);
         }
     });
 }
@@ -87,20 +148,25 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
 /// Writes the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
 /// instances.
 template <quantizer Q, class Source, class Slices, class Residuals>
-void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, const Residuals& residuals,
+void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
                  const host_threads* threads) {
-    const wire_layout<Q> layout(where.last_count(), where.last());
+    const auto layout = layout_of<Q>(where);
+    const auto open = opener(source, where);
+    using residuals_of = section_residuals<Residuals>;
     constexpr bool sums = is_message_sum<Source>;
-    // In the order in which the source lies in memory.
-    constexpr part_order order = sums ? part_order::messages : part_order::tensors;
-    for_each_part(threads, where, order, [&](const section_part& part) {
-        std::byte* const message = messages + static_cast<std::size_t>(part.slot) * layout.bytes;
-        const coded<std::byte> to(layout, part.of.place, message);
-        if (part.count != 0) {
-            write_section(q, section_in(source, where, part), section_residuals<Residuals>(residuals, part), part.first,
-                          part.count, {where.index(part.of, part.slot), sums}, to);
-        }
-        if (part.last) clear_rest(layout, where, part.i, part.first + part.count, to, message);
+    divide(threads, where, [&](const share& mine) {
+        // In the order in which the source lies in memory.
+        for_each_part(where, sums ? part_order::messages : part_order::tensors, mine, [&](const section_part& part) {
+            std::byte* const message = message_at(messages, part.slot, layout.bytes);
+            const coded<std::byte> to(layout, part.of.place, message);
+            if (part.count != 0) {
+                auto load = open(part.of, part.i, part.slot);
+                const section_values<Q, decltype(load), residuals_of> values{
+                    load, residuals_of(residuals, part.of, part.slot)};
+                write_section(q, values, part.first, part.count, {where.index(part.of, part.slot), sums}, to);
+            }
+            if (part.last) clear_rest(layout, where, part.i, part.first + part.count, to, message);
+        });
     });
 }
 
