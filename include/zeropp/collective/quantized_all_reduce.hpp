@@ -36,7 +36,7 @@ struct all_reduce_plan {
 
     reduction_plan<Division, Count, Levels> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t gathered_bytes;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
+    std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
 
     /// If the call `feeds_back`, `by_size` is `two_shot`.
     template <topology Topology>
@@ -48,6 +48,7 @@ struct all_reduce_plan {
         algorithm = feeds_back && wanted == all_reduce_algorithm::by_size
                         ? all_reduce_algorithm::two_shot
                         : algorithm_for(wanted, ranks.size(), first_hop, last_hop);
+        if (sizes.cut.size() == 0) return;
         gathered_bytes = static_cast<std::size_t>(slot_count(ranks)) *
                          (gathers() ? static_cast<std::size_t>(ranks.size()) * first_hop : sizes.largest(all_gather));
     }

@@ -189,9 +189,6 @@ public:
         : elements_(list.elements()),
           list_(list_shape{list.over_ranks(), list.over_groups(), list.ranks(), list.digest()}) {}
 
-    std::size_t elements() const { return elements_; }
-    bool is_list() const { return list_.has_value(); }
-
     /// Why the tensors cannot be divided over `ranks`, as "expected ..., given ..."; empty if they can.
     std::string problem(const sharing_ranks& ranks) const {
         if (!list_) return {};

@@ -131,6 +131,7 @@ reduce_buffers(const Topology&, const Schedule&) -> reduce_buffers<Topology::lev
 template <topology Topology, class Division, std::size_t Count>
 std::size_t reduce_workspace(const Topology& ranks, const Division& whole,
                              const std::array<message_format, Count>& formats, int wanted) {
+    static_assert(Count >= Topology::levels, "a reduction has a format for each level");
     const std::size_t last = formats[Topology::levels - 1].bytes_of(whole);
     return largest_for_chunks(wanted, ranks, last, [&](int chunks) {
         const schedule sizes(whole, chunks, formats);

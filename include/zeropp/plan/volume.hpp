@@ -70,6 +70,7 @@ tensor_division planned_tensor(const Topology& ranks, std::size_t elements) {
 template <topology Topology, std::size_t Count>
 schedule<tensor_division, Count> planned(const Topology& ranks, const std::array<message_format, Count>& formats,
                                          std::size_t elements, int chunks, std::size_t last = 0) {
+    static_assert(Count < 3 || Count >= Topology::levels, "plans of reductions know formats of three levels");
     const tensor_division whole = planned_tensor(ranks, elements);
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
@@ -77,7 +78,6 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
 template <topology Topology>
 schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
                                                std::size_t elements, int chunks) {
-    static_assert(Topology::levels <= 3, "plans of reductions know formats of three levels");
     return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
 }
 
@@ -97,7 +97,8 @@ volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
     existing_rank("volume", ranks.size(), rank);
     volume sent;
     for (int l = 0; l != Topology::levels; ++l) {
-        const auto messages = static_cast<std::uint64_t>(sends_along(ranks, l, rank) * slots_beyond(ranks, l));
+        const auto messages = static_cast<std::uint64_t>(sends_along(ranks, l, rank)) *
+                              static_cast<std::uint64_t>(slots_beyond(ranks, l));
         sent.at(l) += messages * bytes.at(l);
     }
     return sent;
@@ -165,6 +166,7 @@ volume two_shot_volume(const Topology& ranks, const std::array<message_format, 4
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
                          std::size_t elements, int chunks = auto_chunks, int rank = 0) {
+    static_assert(Topology::levels <= 3, "plans of reductions know formats of three levels");
     detail::existing_rank("volume", ranks.size(), rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();

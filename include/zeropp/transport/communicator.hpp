@@ -79,8 +79,10 @@ public:
         : communicator(std::move(topology), Transport(world)) {}
 
     /// Communicator of the survivors of a failure, each on its node, and their ranks here, as in shrinkable_transport.
-    /// `excluded` are ranks to leave out. If another rank dies while the survivors connect, they shrink again;
-    /// where excluded ranks must be named (NCCL), it throws timeout_error: call again with all dead ranks.
+    /// `excluded` are ranks to leave out. If another rank dies while the survivors connect, they shrink again; where
+    /// excluded ranks must be named (NCCL), it throws timeout_error: call again with all dead ranks. If the topology
+    /// refuses the survivors, throws precondition_error on all ranks, and the transport is spent. So where a topology
+    /// may refuse, as three_level does, shrink `world()` instead, and choose the topology then.
     shrunk<communicator> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Transport> && requires(const Topology& t, std::span<const int> survivors) {
             { t.shrink(survivors) } -> std::same_as<Topology>;
