@@ -3,9 +3,9 @@
 #
 #   tests/run.sh [--all | --everywhere] [--minutes N] [--fuzz-seconds N] [--build-dir DIR]
 #
-#   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
+#   (nothing)           the tests that a change has to pass first, unoptimised, in eight to sixteen minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               all tests of correctness for this machine, in 30 to 65 minutes; continuous integration does
+#   --all               all tests of correctness for this machine, in 35 to 70 minutes; continuous integration does
 #   --everywhere        what takes longer, or another MPI, processor or Debian. By hand, before a release
 #   --minutes N         with --all: a part is left out if less time is left than its share (default: 80)
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 10)
