@@ -171,6 +171,17 @@ inline constexpr bool stores_elements = false;
 
 namespace detail {
 
+/// The code of an element. Only a `stochastic_quantizer` needs the noise.
+template <quantizer Q>
+constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
+                                                          [[maybe_unused]] float noise) noexcept {
+    if constexpr (stochastic_quantizer<Q>) {
+        return q.encode(x, params, noise);
+    } else {
+        return q.encode(x, params);
+    }
+}
+
 /// Number of elements of a rotation's window; 1 without rotation.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE int rotation_size() {
