@@ -16,7 +16,7 @@
 namespace zeropp_c {
 
 /// Nodes of any sizes in one site, or of one size in several sites. One type for both, so that each collective is
-/// compiled once. In one site, numbers of groups, order and digest are those of `two_level`.
+/// compiled once. In one site, it has the numbers of groups, the order and the digest of `two_level`.
 class nodes_in_sites {
 public:
     static constexpr int levels = 3;

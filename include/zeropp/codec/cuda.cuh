@@ -22,8 +22,8 @@ namespace zeropp {
 
 /// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
 /// memory. Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a
-/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, slots whose ranks are equally
-/// far apart are a launch of their own: of three levels, those of a node's rank in all sites.
+/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each range of slots with equal
+/// distances between ranks is a launch of its own: for three levels, the slots of all sites.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
@@ -151,7 +151,7 @@ private:
     }
 
     /// Calls f(slices, their first slot): once for all slots or, if the order is a table in host memory, which kernels
-    /// cannot read, for each run of slots whose ranks are equally far apart.
+    /// cannot read, for each range of slots with equal distances between ranks.
     template <class Slices, class F>
     static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);

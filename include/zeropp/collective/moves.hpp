@@ -101,7 +101,7 @@ inline constexpr bool has_codecs = false;
 template <class Execution, quantizer... Q, class T>
 inline constexpr bool has_codecs<Execution, hops<Q...>, T> = (codec_execution<Execution, Q, T> && ...);
 
-/// Adds what ranks agree on in a reduction: quantizers, tensors, `options` in words, and residuals.
+/// Adds the facts of a reduction that ranks agree on: quantizers, tensors, `options` in words, and residuals.
 template <class Hops, class Division, class Memory>
 void agree_on_reduction(prologue& call, const Hops& by_level, const Division& whole, const agreed_text& options,
                         const Memory& memory) {

@@ -71,7 +71,7 @@ public:
 
     // For collectives.
 
-    /// Ranks of the group whose parts are stored here: this one.
+    /// Ranks of the group that own the stored parts: this one.
     std::vector<int> kept_owners() const { return {index_}; }
     /// Number and order of the group's messages, and text that ranks agree on besides tensors and version.
     int slots() const { return group_size(); }

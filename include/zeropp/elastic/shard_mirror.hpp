@@ -63,7 +63,7 @@ public:
 
     // For collectives.
 
-    /// Stored messages, and the ranks whose shards they are of.
+    /// Stored messages, and the ranks that own their shards.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
     std::vector<int> kept_owners() const {
         std::vector<int> owners;

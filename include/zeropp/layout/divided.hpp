@@ -174,7 +174,7 @@ private:
 
 }  // namespace detail
 
-/// The ranks that share whole tensors: all, or those of a group.
+/// The ranks that share whole tensors: all, or a group's.
 struct sharing_ranks {
     int count;
     bool of_group = false;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Instructions of the kernels that C++ has no words for, and what they do where kernels are emulated: wide accesses to
-/// memory, exchanges between lanes, bytes and bits of words, products.
+/// Instructions of the kernels that C++ has no words for, and their C++ for emulated kernels: wide accesses to memory,
+/// exchanges between lanes, bytes and bits of words, products.
 
 #include <cstddef>
 #include <cstdint>
