@@ -24,6 +24,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 
 using namespace collective_test;
 using namespace std::chrono_literals;
@@ -208,6 +209,10 @@ TEST_CASE("shard_mirror: messages that fail leave the old shards and version") {
                 mirror_of<fp32>::storage_bytes({}, before, std::size_t{8}, comm.rank()));
             mirror_of<fp32> mirror({}, before, comm.rank(), std::size_t{8}, storage.view());
             zeropp::mirror_shards(host{}, partners, mirror, std::vector<float>(2, static_cast<float>(r)), 1);
+            // Ranks 0 and 2 must not shrink while the others still exchange version 1.
+            const std::byte own{};
+            std::array<std::byte, 4> met{};
+            transport.all_gather(host{}, &own, met.data(), 1);
             if (r == 3) return;
             try {
                 zeropp::mirror_shards(host{}, partners, mirror, std::vector<float>(2, 9.0f), 2);

@@ -67,6 +67,7 @@ public:
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
     std::vector<int> kept_owners() const {
         std::vector<int> owners;
+        owners.reserve(kept_.size());
         for (const detail::mirrored_shard& kept : kept_) owners.push_back(kept.owner);
         return owners;
     }

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -66,7 +65,7 @@ public:
         bool entered = false;
         poll_until([&] {
             const std::lock_guard lock(mutex_);
-            if (survivors_) return true;
+            if (agreed_) return true;
             if (!std::exchange(entered, true)) {
                 came_[static_cast<std::size_t>(rank)] = 1;
                 for (const int r : excluded) excluded_[static_cast<std::size_t>(r)] = 1;
@@ -79,16 +78,18 @@ public:
             }
             make(std::as_const(ranks));
             survivors_ = std::move(ranks);
+            agreed_ = true;
             return true;
         });
-        return *survivors_;
+        return survivors_;
     }
 
 private:
     std::mutex mutex_;
     std::vector<char> came_;      // by rank
     std::vector<char> excluded_;  // by rank
-    std::optional<std::vector<int>> survivors_;
+    bool agreed_ = false;
+    std::vector<int> survivors_;
 };
 
 }  // namespace zeropp::detail
