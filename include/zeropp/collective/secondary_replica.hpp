@@ -98,7 +98,9 @@ public:
 
     // For collectives. Stored messages are of Exact, of the owners' slots that this rank serves, in order.
 
+    /// The owners' slots that this rank serves.
     served_slots served() const { return served_by(owners_, rank()); }
+    /// The quantizer of stored messages.
     static Exact exact() { return {}; }
     int groups() const { return owners_.all().groups(); }
     /// Owners of the stored messages' shards; -1 for a slot without a rank.

@@ -19,6 +19,7 @@ namespace zeropp {
 struct operation {
     enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
 
+    /// See transport_on and broadcasting_transport_on.
     kinds kind = all_gather;
     /// Size of a message, from each rank that sends to each rank.
     std::size_t bytes = 0;
