@@ -112,9 +112,10 @@ TEST_CASE("kernels: grids fit the device and CUDA's limits", "[simt][kernels]") 
     CHECK(grids_of(large, zeropp::slices::single(0, 0, 0)).empty());
     CHECK(grids_of(large, {zeropp::partition(5, 8), {}, 0, 1, 8, 0}).empty());
 
-    // A table in host memory cannot be read by a kernel: one launch for each slot.
-    constexpr int order[] = {2, 0, 1};
-    CHECK(grids_of(large, {zeropp::partition(999, 3), {3, 0, 0, order}, 0, 333, 0, 3}).size() == 3);
+    // A table in host memory cannot be read by a kernel: one launch for each range of slots with equal distances.
+    constexpr int in_sites[] = {0, 2, 4, 1, 3, 5}, order[] = {2, 0, 1};
+    CHECK(grids_of(large, {zeropp::partition(999, 6), {6, 0, 0, in_sites}, 0, 167, 0, 6}).size() == 2);
+    CHECK(grids_of(large, {zeropp::partition(999, 3), {3, 0, 0, order}, 0, 333, 0, 3}).size() == 2);
 }
 
 TEST_CASE("kernels: more slots than a grid has blocks in one direction", "[simt][kernels]") {
