@@ -12,15 +12,16 @@
 #   --build-dir DIR     where to build (default: build/tests)
 #
 # Parts of --all, in this order, warnings being errors in all of them:
-#   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   everything   g++, unoptimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
-#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
-#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
 #                plans and of the emulated GPU
 #   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
+# and beside them, one after the other:
+#   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
+#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
+#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile; and the benchmarks, all four of collectives on emulated GPUs
@@ -55,10 +56,13 @@ if [ "$all" = no ] && [ -n "$minutes" ]; then options_wrong "--minutes is for --
 [[ $fuzz_seconds =~ ^([1-9][0-9]*)?$ ]] || options_wrong "--fuzz-seconds needs a whole number, not: $fuzz_seconds"
 cd "$root"
 
-failed=0
-parts=0
-summary=()
-left_out=()
+# What the summary prints. Files, since parts beside each other write to them.
+mkdir -p "$build_dir"
+summary=$build_dir/summary
+left=$build_dir/left_out
+: >"$summary"
+: >"$left"
+left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
 declare -A share=([style]=300 [everything]=1800 [PyTorch]=700 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
@@ -68,16 +72,15 @@ limit=$((${minutes:-80} * 60))
 # in_time NAME: false if too little time is left for this part of --all, which the end of the run then says.
 in_time() {
     if [ "$all" = no ] || [ $((SECONDS + share[$1])) -le $limit ]; then return 0; fi
-    left_out+=("$1: $((limit - SECONDS)) s were left of $((limit / 60)) min, and it may take ${share[$1]} s")
+    left_out "$1: $((limit - SECONDS)) s were left of $((limit / 60)) min, and it may take ${share[$1]} s"
     return 1
 }
 
 # row NAME STATUS SECONDS TEXT
 row() {
-    summary+=("$(printf '%-12s %-6s  %5d s  %s' "$@")")
-    if [ "$all" = yes ] && [ "$3" -gt "${share[$1]:-$3}" ]; then
-        summary+=("             ^ slower than its share of ${share[$1]} s")
-    fi
+    local slow=
+    if [ "$all" = yes ] && [ "$3" -gt "${share[$1]:-$3}" ]; then slow="; slower than its share of ${share[$1]} s"; fi
+    printf '%-12s %-6s  %5d s  %s%s\n' "$@" "$slow" >>"$summary"
 }
 
 # The sum over all Catch2 programs of a part, from ctest's own log. An MPI program is counted once, by its first rank.
@@ -99,7 +102,6 @@ run_part() {
     local log=$directory.log
     mkdir -p "$directory"
     rm -f "$directory/Testing/Temporary/LastTest.log"
-    parts=$((parts + 1))
     printf '\n==== %s ====\n' "$name"
     if {
         cmake --preset "$preset" -S "$root" -B "$directory" "$@" &&
@@ -112,10 +114,9 @@ run_part() {
         built=$SECONDS
         status=FAILED
     fi
-    [ "$status" = passed ] || failed=$((failed + 1))
     row "$name" $status $((SECONDS - start)) "compiled in $((built - start)) s, $(grep -E '^[0-9]+% tests passed' "$log" ||
         echo "did not get as far as its tests") ($(count_assertions "$directory"))"
-    while IFS= read -r test; do left_out+=("$name: $test was skipped"); done < <(
+    while IFS= read -r test; do left_out "$name: $test was skipped"; done < <(
         sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (Skipped)$/\1/p' "$log")
 }
 
@@ -127,12 +128,10 @@ run_script() {
     printf '\n==== %s ====\n' "$name"
     "$@" </dev/null 2>&1 | tee "$build_dir/${name// /-}.log" || result=$?
     if [ $result -eq 77 ]; then
-        left_out+=("$name: it cannot be had here")
+        left_out "$name: it cannot be had here"
         return 0
     fi
-    parts=$((parts + 1))
     [ $result -eq 0 ] || status=FAILED
-    [ "$status" = passed ] || failed=$((failed + 1))
     row "$name" $status $((SECONDS - start)) ""
 }
 
@@ -169,9 +168,9 @@ if [ "$all$everywhere" != nono ]; then
         clang=$(choose_clang)
     fi
     if [ -z "$clang" ]; then
-        left_out+=("sanitizers and fuzzing: no clang from 16 on is available here")
+        left_out "sanitizers and fuzzing: no clang from 16 on is available here"
     else
-        [ "$clang" = 19 ] || left_out+=("clang-19, which is not available here: clang-$clang took its place")
+        [ "$clang" = 19 ] || left_out "clang-19, which is not available here: clang-$clang took its place"
         # llvm for its symbolizer, without which a sanitizer's report has addresses in place of lines.
         require_packages "clang-$clang" "libclang-rt-$clang-dev" "llvm-$clang"
         PATH=$PATH:/usr/lib/llvm-$clang/bin
@@ -190,32 +189,26 @@ run_fuzzing() {
     # Not every build of clang comes with libFuzzer.
     if [ -n "$clang" ] && ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
         "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
-        left_out+=("fuzzing: clang-$clang has no libFuzzer here")
+        left_out "fuzzing: clang-$clang has no libFuzzer here"
     elif [ -n "$clang" ]; then
         run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-10}"
     fi
 }
 
-# PyTorch's tests, once it is installed. If it cannot be, they say so.
-test_torch() {
-    tail --pid="$installing" -f /dev/null
-    tests/torch/run.sh "$@"
-}
-
 with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
 with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
 if [ "$all" = yes ]; then
-    # PyTorch comes over the network while others compile. Its packages are installed above: apt-get runs once at a time.
-    mkdir -p "$build_dir"
-    timeout --kill-after=10 "${share[PyTorch]}" tests/torch/run.sh --install --build-dir "$build_dir/torch" </dev/null \
-        >"$build_dir/install_torch.log" 2>&1 &
-    installing=$!
-    trap 'kill $installing 2>/dev/null || true' EXIT
+    # Beside the builds: scripts that wait for the network, for ranks, or for one process.
+    {
+        run_script style tests/style.sh --build-dir "$build_dir/style"
+        run_script PyTorch timeout --kill-after=10 "${share[PyTorch]}" tests/torch/run.sh --build-dir "$build_dir/torch" \
+            -- --ignore "$root/tests/torch/test_launchers.py"
+        run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
+    } >"$build_dir/beside.log" 2>&1 &
+    beside=$!
+    trap 'kill $beside 2>/dev/null || true' EXIT
     # First the parts that fail most often.
-    run_script style tests/style.sh --build-dir "$build_dir/style"
     run_part everything ci "${with_gcc[@]}"
-    run_script PyTorch test_torch --build-dir "$build_dir/torch" -- --ignore "$root/tests/torch/test_launchers.py"
-    run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     if [ -n "$clang" ]; then
         run_part asan+ubsan asan-ubsan "${with_clang[@]}"
         run_part tsan tsan "${with_clang[@]}"
@@ -224,12 +217,14 @@ if [ "$all" = yes ]; then
     if [ -e "$build_dir/everything" ]; then
         run_script JAX tests/jax/run.sh --c-library "$build_dir/everything" --build-dir "$build_dir/jax"
     else
-        left_out+=("JAX: its C library is built by everything")
+        left_out "JAX: its C library is built by everything"
     fi
-    left_out+=("another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels, PTX
+    wait "$beside"
+    cat "$build_dir/beside.log"
+    left_out "another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels, PTX
           of abilities, other benchmarks on emulated GPUs, the host's code of headers through nvcc: --everywhere" \
         "a GPU: tests/gpu.sh" \
-        "more than 2^32 elements: docs/concepts/commands.md says how")
+        "more than 2^32 elements: docs/concepts/commands.md says how"
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
@@ -252,27 +247,28 @@ elif [ "$everywhere" = yes ]; then
         run_script "Debian 12" tests/in_debian.sh --suite bookworm --build-dir "$build_dir/bookworm"
         run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
     else
-        left_out+=("Debian 12 and 13 and launchers: need root")
+        left_out "Debian 12 and 13 and launchers: need root"
     fi
     if [ -n "$fuzz_seconds" ]; then
         run_fuzzing
     else
-        left_out+=("fuzzing for long: --fuzz-seconds says how long")
+        left_out "fuzzing for long: --fuzz-seconds says how long"
     fi
-    left_out+=("all tests of correctness for this machine: --all")
+    left_out "all tests of correctness for this machine: --all"
 else
     run_part loop loop "${with_gcc[@]}"
-    left_out+=("the codec with each instruction set, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network
+    left_out "the codec with each instruction set, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network
           namespaces, consumer projects, headers by themselves, definitions twice, what must not compile: --all" \
-        "another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh")
+        "another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh"
 fi
 
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 printf '\n==== summary: %d min %d s on %s x %s ====\n' $((SECONDS / 60)) $((SECONDS % 60)) "$(nproc)" \
     "${processor:-$(uname -m)}"
-printf '%s\n' "${summary[@]}"
-printf 'left out: %s\n' "${left_out[@]}"
-if [ $failed -gt 0 ]; then
+cat "$summary" "$left"
+parts=$(grep -cv '^installing ' "$summary")
+failed=$(grep -c '^[^ ].* FAILED ' "$summary" || true)
+if [ "$failed" -gt 0 ]; then
     echo "FAILED: $failed of $parts parts"
     exit 1
 fi
