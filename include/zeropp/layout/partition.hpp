@@ -9,8 +9,8 @@
 
 namespace zeropp {
 
-/// Divides `count` elements over `ranks` ranks in order, as torch.chunk and FSDP do. Every rank owns a shard of
-/// ceil(count / ranks) elements; the last ranks own fewer, possibly none. `ranks` need not divide `count`.
+/// Divides `count` elements over `ranks` ranks in order, as torch.chunk and FSDP do. Each rank owns a shard of
+/// ceil(count / ranks) elements; the last ranks may own fewer, or none. `ranks` need not divide `count`.
 class partition {
 public:
     /// Makes shards of whole rows of `row` elements, as FSDP divides a tensor along its first dimension. Requires ranks
