@@ -48,8 +48,7 @@ typedef struct zeropp_communicator zeropp_communicator;
 typedef struct zeropp_feedback zeropp_feedback;
 typedef struct zeropp_replica zeropp_replica;
 
-/* ZEROPP_C_VERSION of the library. A program needs a library with the major number of the program's header, and at
- * least its minor number. */
+/* ZEROPP_C_VERSION of the library. A program needs the major number of its header, and at least its minor number. */
 ZEROPP_C_API int zeropp_c_version(void);
 /* The version of zeropp, such as "2.0.0". */
 ZEROPP_C_API const char* zeropp_version(void);
@@ -58,24 +57,22 @@ ZEROPP_C_API const char* zeropp_device(void);
 /* Text of the calling thread's last zeropp_failure. It is valid until the thread's next zeropp_failure. */
 ZEROPP_C_API const char* zeropp_error(void);
 
-/* Names of the formats of gathers, separated by ", "; null if there is no memory for this text. */
+/* Names of the formats of gathers, separated by ", "; null if there is no memory for them. */
 ZEROPP_C_API const char* zeropp_gather_formats(void);
-/* Names of the formats of weight differences, as zeropp_gather_formats returns names. */
+/* Names of the formats of weight differences, as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_difference_formats(void);
-/* Names of the formats of reductions, "INTRA_NODE + INTER_NODE", as zeropp_gather_formats returns names. */
+/* Names of the formats of reductions, "INTRA_NODE + INTER_NODE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats(void);
 
-/* Names of the formats of reductions over sites, "INTRA_NODE + INTER_NODE + INTER_SITE", separated by ", "; may be
- * null. */
+/* Names of the formats of reductions in sites, "INTRA_NODE + INTER_NODE + INTER_SITE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats_in_sites(void);
 
 /* Makes a communicator of the ranks of group 0; rank r is on node node_of_rank[r]. All ranks must call this, because it
  * calls `split`. A communicator runs one call at a time. */
 ZEROPP_C_API zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank,
                                                       zeropp_callbacks callbacks, zeropp_communicator** communicator);
-/* As zeropp_communicator_create, with slower links between sites of nodes. Node n, counted from 0, is in site n /
- * nodes_per_site; if this is 0, all nodes are in one site. Several sites must have equally many nodes, all of one
- * size. */
+/* As zeropp_communicator_create, with slower links between sites. Node n, counted from 0, is in site n /
+ * nodes_per_site; 0 puts all nodes in one site. Several sites must have equally many nodes, all of one size. */
 ZEROPP_C_API zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int nodes_per_site, int size,
                                                                int rank, zeropp_callbacks callbacks,
                                                                zeropp_communicator** communicator);
@@ -85,8 +82,7 @@ ZEROPP_C_API void zeropp_communicator_destroy(zeropp_communicator* communicator)
  * differ, or have wrong arguments on one rank, they fail on every rank. Each rank sends 0.9 KB for a collective, twice
  * that for an update, and waits for the stream. */
 ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls);
-/* Names all later collectives. Ranks that compare calls compare names, too: calls on equal shapes differ only by
- * name. */
+/* Names all later collectives. Ranks compare names, too, because calls on equal shapes differ only by name. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
 
 /* Call this in place of collective `function` if the caller refuses its arguments. Fails with the text `words`, also on
@@ -94,16 +90,15 @@ ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* nam
 ZEROPP_C_API zeropp_status zeropp_refuse(zeropp_communicator* communicator, const char* function, const char* words,
                                          void* stream);
 
-/* Bytes that this rank has sent within its node and to other nodes, and the number of collectives that it has
- * called. */
+/* Bytes that this rank has sent within its node and to other nodes, and its number of collectives. */
 ZEROPP_C_API void zeropp_traffic(const zeropp_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node,
                                  uint64_t* calls);
 /* As zeropp_traffic. `bytes` is an array of three: within the node, to other nodes of its site, and to other sites. */
 ZEROPP_C_API void zeropp_traffic_in_sites(const zeropp_communicator* communicator, uint64_t* bytes, uint64_t* calls);
 
 /* Makes a pool of `threads` threads, the calling one included, to give as `stream` to calls on host tensors: codecs
- * divide their work over it. A null stream is the calling thread alone. The pool is never freed, and a forked child
- * cannot use it. Host library only. */
+ * divide their work over it. A null stream is the calling thread alone. The pool is never freed. A forked child cannot
+ * use it. Host library only. */
 ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 
 /* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
@@ -147,8 +142,7 @@ ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 /* A replica is a node's copy of whole tensors, divided over its ranks; it starts empty. Here only sizes of `fulls`
  * count: their data may be null. zeropp_update_gather brings the replica up to date with all ranks' shards, and writes
  * `fulls`. Differences in `format` travel between nodes, or whole tensors if a rank's replica is empty. With one node,
- * `fulls` are exact. zeropp_replica_gather writes `fulls` once more, by messages within the node. Tensors have the
- * replica's type. */
+ * `fulls` are exact. zeropp_replica_gather writes `fulls` again, from the replica. Tensors have the replica's type. */
 ZEROPP_C_API zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
                                                  const zeropp_tensor* fulls, size_t count, zeropp_replica** replica);
 ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);
@@ -187,10 +181,9 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int
                                                     size_t elements, int two_shot, uint64_t* intra_node,
                                                     uint64_t* inter_node);
 /* Bytes that `rank` sends in collective `function`, such as "zeropp_all_gather", for nodes in sites. `bytes` is an
- * array of three, as in zeropp_traffic_in_sites. `first` and `second` are the call's formats: of a reduction
- * `intra_node` and `inter_node`; of zeropp_update_gather the formats of differences and replica; of
- * zeropp_replica_gather the replica's. `second` may be null if the call has one format. `two_shot` is for
- * zeropp_all_reduce alone. */
+ * array of three, as in zeropp_traffic_in_sites. `first` and `second` are the formats: of a reduction `intra_node` and
+ * `inter_node`; of zeropp_update_gather the differences' and the replica's; of zeropp_replica_gather the replica's.
+ * `second` may be null for one format. `two_shot` is for zeropp_all_reduce alone. */
 ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const char* first, const char* second,
                                                   size_t elements, int two_shot, const int* node_of_rank,
                                                   int nodes_per_site, int size, int rank, uint64_t* bytes);
@@ -216,8 +209,7 @@ typedef struct zeropp_plan {
         other_memory_gb;
 } zeropp_plan;
 
-/* A step on one rank: bytes sent to other nodes, seconds without and with overlap of communication and computation,
- * bytes of memory. */
+/* A step on one rank: bytes sent to other nodes, seconds without and with overlap of communication, bytes of memory. */
 typedef struct zeropp_step {
     uint64_t inter_node;
     double seconds, overlapped_seconds;
@@ -235,8 +227,7 @@ typedef struct zeropp_prediction {
  * refuses, such as a rate of 0, a time below 0, or NaN. */
 ZEROPP_C_API zeropp_status zeropp_predict(const zeropp_plan* plan, zeropp_prediction* prediction);
 /* As zeropp_predict, for sites of `nodes_per_site` nodes. `inter_site_` is the link of a whole site to other sites.
- * `inter_site` is an array of two: bytes that a rank sends to other sites, before and after. `inter_node` includes
- * these bytes. */
+ * `inter_site` is an array of two: the part of `inter_node` that crosses sites, before and after. */
 ZEROPP_C_API zeropp_status zeropp_predict_in_sites(const zeropp_plan* plan, int nodes_per_site, double inter_site_gbit,
                                                    double inter_site_us, zeropp_prediction* prediction,
                                                    uint64_t* inter_site);

@@ -12,8 +12,7 @@
 
 namespace zeropp {
 
-/// IEEE binary16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7e00, or 0xfe00 if its
-/// sign bit is set.
+/// IEEE binary16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7e00, with the sign kept.
 struct half {
     std::uint16_t bits;
 
@@ -53,8 +52,7 @@ private:
     }
 };
 
-/// bfloat16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7fc0, or 0xffc0 if its sign bit
-/// is set.
+/// bfloat16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7fc0, with the sign kept.
 struct bfloat16 {
     std::uint16_t bits;
 
@@ -74,7 +72,8 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
-        // Both results have 32 bits until one is chosen; otherwise compilers narrow one of them before the choice.
+        // Both results have 32 bits until one is chosen: otherwise compilers narrow one first, in more vector
+        // instructions.
         const std::uint32_t b = float_bits(x);
         const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
         const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;

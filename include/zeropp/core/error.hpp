@@ -24,11 +24,9 @@ public:
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
-/// Survivors of a failure hold no version of all the elements to recover. Thrown by recover_weights, on all ranks
-/// alike.
+/// Survivors of a failure hold no version of all elements to recover. Thrown by recover_weights, on all ranks.
 class no_copy_error : public precondition_error {
 public:
-    /// The constructors of precondition_error.
     using precondition_error::precondition_error;
 };
 
@@ -44,9 +42,8 @@ public:
     using lost_rank_error::lost_rank_error;
 };
 
-/// A transport has waited for its whole timeout. In an operation, the text names the collective with its number, the
-/// operation with its size, and the timeout. Except on NCCL, it also names the silent ranks, as numbered in the
-/// transport that was not split from another.
+/// A transport has waited for its whole timeout. The text of an operation names the collective with its number, the
+/// operation with its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered as before any split.
 class timeout_error : public lost_rank_error {
 public:
     using lost_rank_error::lost_rank_error;
@@ -58,8 +55,7 @@ public:
     using error::error;
 };
 
-/// A message arrived with other bytes than were sent. Ranks are numbered as in the transport that was not split from
-/// another.
+/// A message arrived with other bytes than were sent. Ranks are numbered as before any split.
 class integrity_error : public error {
 public:
     integrity_error(const std::string& text, int source, int destination)

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Integer helpers for sizes, float arithmetic that rounds alike under all compiler flags, and counter-based random
-/// numbers.
+/// Integer helpers for sizes, float arithmetic that rounds alike under all compiler flags, random numbers by counter.
 
 #include <zeropp/core/config.hpp>
 
@@ -82,8 +81,8 @@ private:
 }  // namespace detail
 
 /// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
-/// -fno-honor-nans. Clang has no macro for these flags; core/config.hpp refuses the other flags of -ffast-math at
-/// compile time.
+/// -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other parts of -ffast-math at compile
+/// time.
 inline bool ieee_arithmetic() {
     const detail::default_arithmetic by_default;
     const volatile float minus_zero = -0.0f;
@@ -106,8 +105,7 @@ constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { retur
 /// The bits of +Inf. A float is Inf or NaN if its bits without the sign, as an integer, are at least this number.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 
-/// True if x is neither Inf nor NaN. Compares integers, since compiler flags may assume the result of a comparison of
-/// floats.
+/// True if x is neither Inf nor NaN. Compares integers, since compiler flags may assume the result for floats.
 constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
 
 /// x, or 0 if x is Inf or NaN.

@@ -28,7 +28,7 @@ public:
         append(text);
     }
 
-    /// Appends `text`. Characters beyond the capacity are lost; only the hash has them.
+    /// Appends `text`. Characters beyond the capacity only change the hash.
     constexpr text_in_place& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) {

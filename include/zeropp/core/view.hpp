@@ -93,7 +93,6 @@ namespace detail {
 /// The address as an integer, since pointers into different arrays have no order.
 inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-/// True if two arrays share memory.
 template <class A, class B, class Space>
 bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
     return a.size() != 0 && b.size() != 0 && address_of(a.data()) < address_of(b.data() + b.size()) &&

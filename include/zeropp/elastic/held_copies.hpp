@@ -33,8 +33,7 @@ template <quantizer Q>
     requires stores_elements<Q, typename Q::element_type>
 inline constexpr bool stores_own_elements<Q> = true;
 
-/// Element type of stored weights in messages between survivors. If Q stores elements, the type of these; otherwise T,
-/// to which the sender decodes weights.
+/// Element type in which stored weights move: of Q if Q stores elements, otherwise T, to which the sender decodes.
 template <quantizer Q, class T>
 struct moved_element {
     using type = T;
@@ -45,7 +44,7 @@ struct moved_element<Q, T> {
     using type = typename Q::element_type;
 };
 
-/// Copies in a secondary partition: each group holds one, in one message on each rank.
+/// Copies in a secondary partition: each group holds one copy, in one message on each rank.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Topology& before, const Tensors& tensors) {
     std::vector<held_copy> copies;
@@ -73,7 +72,7 @@ std::vector<held_copy> copies_of_shards(const std::vector<segment>& segments, in
     return copies;
 }
 
-/// Copies in a secondary replica: each group holds one.
+/// Copies in a secondary replica: each group holds one copy.
 template <quantizer Exact, class Space, quantizer IntraNode, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode>&, const Topology& before,
                                  const Tensors& tensors) {
@@ -82,7 +81,7 @@ std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode
     });
 }
 
-/// Copies in mirrors: each partner node of a shard's owner holds one of that shard.
+/// Copies in mirrors: each partner node of a shard's owner holds one copy of that shard.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& before, const Tensors& tensors) {
     return copies_of_shards(segments_over(tensors, before.size()), before.size(), [&](int rank, auto f) {
@@ -90,8 +89,8 @@ std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& 
     });
 }
 
-/// Why `copies` were not made for `rank` of the topology `before` the failure, or lack a rank's shard, as "expected
-/// ..., given ..."; empty if neither holds.
+/// Why `copies` were not made for `rank` of `before`, the topology before the failure, or lack some rank's shard. As
+/// "expected ..., given ..."; empty if neither.
 template <class Copies, topology Topology>
 std::string copies_problem(const Copies& copies, const Topology& before, int rank) {
     std::string problem = copies.place_problem(before, rank);

@@ -104,9 +104,8 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
     return versions;
 }
 
-/// Returns the newest version of which survivors hold all elements to recover, and makes `plan` use only copies of that
-/// version. Returns 0 if no rank keeps a version and no element is to be recovered. Throws no_copy_error if survivors
-/// hold no version of all these elements.
+/// Returns the newest version of which survivors hold all elements to recover, and lets `plan` use copies of that
+/// version only. Without one: returns 0 if nothing is stored nor to be recovered, otherwise throws no_copy_error.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -226,8 +225,7 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
 /// Shapes    tensors: n, or the tensor_list of whole tensors over the ranks before the failure; only sizes are used.
 ///           old_shard [partition(n, from.before.size()).size(the rank before the failure)] and shard
 ///           [partition(n, comm.size()).size(comm.rank())], of one element type, or tensor_lists of these shards
-/// Moves     each element from its owner to all survivors, by an all-gather of chunks: each element between nodes once
-///           per link
+/// Moves     each element from its owner to all survivors, by an all-gather of chunks: once per link between nodes
 /// Memory    about options.chunk_bytes. `lost_shards_only` has no effect
 /// Order     blocks. Allocates
 /// Requires  the same survivors, tensors, element type and options on all ranks; shards apart from old shards

@@ -63,9 +63,9 @@ public:
 
     // For collectives.
 
-    /// The stored messages, in order.
+    /// The kept messages, in the order of storage: slot and owner of each.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
-    /// The owners of the stored messages' shards, in the order of messages.
+    /// Owners of the kept messages' shards, in the order of storage.
     std::vector<int> kept_owners() const {
         std::vector<int> owners;
         owners.reserve(kept_.size());

@@ -23,8 +23,7 @@ namespace zeropp {
 /// The survivors of a failure, and the topology before the failure, over which weights were stored.
 template <topology Topology>
 struct survivors_of {
-    /// Topology of all ranks before the failure: of the communicator that was shrunk or, for a secondary partition, of
-    /// its groups.
+    /// Topology before the failure: of the communicator that was shrunk or, for a secondary partition, of its groups.
     Topology before;
     /// Ranks of the survivors in `before`, in increasing order, as `shrink` returns them.
     std::vector<int> ranks;
@@ -77,15 +76,13 @@ struct recovery_call {
           after(segments_over(all, size)) {}
 };
 
-/// One copy of all elements: `segments` divide the tensors into shards, and `holders` are the ranks before the failure
-/// that hold each shard, or -1.
+/// One copy of all elements: its division into shards, and the rank before the failure that holds each, or -1.
 struct held_copy {
     std::vector<segment> segments;
     std::vector<int> holders;
 };
 
-/// A piece: elements [begin, begin + count) of a tensor that survivor `from` sends to survivor `to`, at byte `offset`
-/// of the message of `from`.
+/// A piece: elements [begin, begin + count) of a tensor, from survivor `from` to `to`, at byte `offset` of the message.
 struct recovered_piece {
     std::size_t tensor;
     std::size_t begin;
@@ -178,8 +175,7 @@ public:
     }
 
 private:
-    /// Calls use(tensor, begin, end, destination, holders) for runs of elements with one destination and the same
-    /// holders.
+    /// Calls use(tensor, begin, end, destination, holders) for runs of elements with equal destination and holders.
     template <class Use>
     void for_each_run(const list_slices& chunk, Use use) const {
         std::vector<int> holders;
@@ -201,8 +197,7 @@ private:
         }
     }
 
-    /// Sets `holders` to the survivors that hold element `begin` of tensor t. Returns where elements with these holders
-    /// end, at most `end`.
+    /// Finds the survivors that hold element `begin` of tensor t. Returns the end, at most `end`, of their common run.
     std::size_t find_holders(std::size_t t, std::size_t begin, std::size_t end, std::vector<int>& holders) const {
         holders.clear();
         for (const held_copy& copy : copies_) {

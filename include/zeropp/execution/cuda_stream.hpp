@@ -69,8 +69,7 @@ public:
         }
         ~event() {
             if (!native_) return;
-            // Streams that wait for this point keep it by cudaStreamWaitEvent, so that the CUDA event can be reused at
-            // once.
+            // Streams that wait for this point keep it (cudaStreamWaitEvent), so the CUDA event can be reused at once.
             const std::lock_guard lock(pool_->mutex);
             pool_->free.push_back(native_);
         }
@@ -100,8 +99,7 @@ public:
         cudaEvent_t native_ = nullptr;
     };
 
-    /// Borrows `stream`. Throws precondition_error if the stream is of another device than the current one; before CUDA
-    /// 12.8, this is not checked.
+    /// Borrows `stream`. From CUDA 12.8 on, throws precondition_error if the stream is not of the current device.
     explicit cuda_stream(cudaStream_t stream) : native_(stream), pool_(std::make_shared<pool>()) {
         int device = 0;
         detail::require_cuda(cudaGetDevice(&device), "cudaGetDevice");

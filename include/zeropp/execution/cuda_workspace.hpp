@@ -73,8 +73,8 @@ public:
     device_view<std::byte> view() { return {memory_.get(), size()}; }
     device_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks. If a stream allocates the workspace,
-    /// requires that the allocation is complete.
+    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks. Requires that the allocation, if made
+    /// on a stream, is complete.
     void assign(const void* from, std::size_t bytes) {
         if (bytes == 0) return;
         detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -84,8 +84,8 @@ public:
     }
 
     /// Enqueues a copy of `bytes` bytes of host memory to the start of the workspace, in the order of `stream`. On
-    /// return, `from` has been read. Does not block. Throws precondition_error while the stream is captured: a graph
-    /// would read `from` at each launch.
+    /// return, `from` has been read. Does not block. Throws precondition_error while `stream` is captured, because each
+    /// launch of the graph would read `from` again.
     void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
         if (bytes == 0) return;
         cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

@@ -19,8 +19,7 @@
 
 namespace zeropp {
 
-/// Runs everything at once on the calling thread. A collective on `host{}` has finished when it returns, and throws
-/// directly.
+/// Runs everything at once on the calling thread. A collective on `host{}` has finished on return, and throws directly.
 struct host {
     using space = host_space;
     /// Empty, since no work is ever pending.
@@ -50,15 +49,14 @@ public:
     /// execution is called concurrently. Throws only while its argument does not run.
     using runner = std::function<void(const std::function<void()>&)>;
 
-    /// Uses `threads` threads: the calling one, and others that sleep until they are needed. Throws precondition_error
-    /// unless `threads` is at least 1.
+    /// Uses the calling thread and `threads` - 1 sleeping ones. Throws precondition_error unless `threads` is at least
+    /// 1.
     explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
 
     /// Uses the threads of `run`, for instance of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
 
-    /// Calls work() once on each thread, and returns when all these calls have returned. `work` must not throw, and
-    /// must not call `on_each`.
+    /// Calls work() once on each thread, and returns after all calls. `work` must neither throw nor call `on_each`.
     template <class F>
     void on_each(const F& work) const {
         team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);

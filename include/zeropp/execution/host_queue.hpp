@@ -69,8 +69,7 @@ public:
     host_queue(const host_queue&) = delete;
     host_queue& operator=(const host_queue&) = delete;
 
-    /// Runs work() after everything enqueued before it. The queue stores the callable, which must be nothrow-movable
-    /// and have at most `task_capacity` bytes.
+    /// Runs work() after all work enqueued before. Stores the callable: nothrow-movable, at most `task_capacity` bytes.
     template <class F>
     void enqueue(F&& work) const {
         state_->push(task(std::forward<F>(work)));
@@ -92,8 +91,7 @@ public:
         enqueue([other] { other.wait(); });
     }
 
-    /// Blocks the caller until all enqueued work is complete, then rethrows its first exception, if any. A later call
-    /// does not rethrow this exception.
+    /// Blocks the caller until all enqueued work is complete, then rethrows, once, its first exception if it has any.
     void wait() const { state_->drain(); }
 
     /// Threads over which codecs divide their work; null for none.
@@ -178,8 +176,7 @@ private:
 
         std::uint64_t ticket_to_record() {
             const std::lock_guard lock(mutex);
-            // After `wait()` has rethrown a failure, the last ticket may be of failed or skipped work. Ticket 0 is
-            // complete.
+            // After `wait()` has rethrown a failure, the last ticket may be of skipped work. Ticket 0 is complete.
             return !failures.empty() && failures.back().last == enqueued ? 0 : enqueued;
         }
 

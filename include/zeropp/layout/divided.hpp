@@ -128,8 +128,7 @@ private:
         std::size_t begin;
     };
 
-    /// Boundary between chunks near element `e`: the begin of the block that holds `e`. Chunks have at least a block,
-    /// so no two boundaries are equal.
+    /// Boundary of chunks near element `e`: the begin of the block of `e`. No two are equal: chunks have whole blocks.
     point at(std::size_t e) const {
         std::size_t tensor = 0;
         for (std::size_t end = segments_.size(); end - tensor > 1;) {

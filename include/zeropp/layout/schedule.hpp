@@ -50,9 +50,8 @@ struct schedule {
     }
 };
 
-/// bytes(`wanted`). For `auto_chunks`, the larger of bytes(chunks) with overlapping hops and with hops one after
-/// another. `message_bytes` is the size of a whole shard's message on the last level, which decides the number of
-/// chunks.
+/// bytes(`wanted`). For `auto_chunks`, the larger of bytes(chunks) with and without overlap of hops. `message_bytes`,
+/// the size of a whole shard's message on the last level, then decides the number of chunks.
 template <topology Topology, class Bytes>
 std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
     return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
@@ -72,9 +71,9 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks, for as many
-/// slots as any rank serves. If the update `gathers` whole tensors, messages of all slots in format 1 follow. These
-/// also have room for messages of whole shards, because the update of an empty replica has one chunk.
+/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks, for the slots
+/// of the rank that serves the most. If the update `gathers` whole tensors, messages of all slots in format 1 follow.
+/// These also have room for messages of whole shards, because the update of an empty replica has one chunk.
 template <topology Topology, class Division>
 std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
     // A cut between two tensors of a list drops padding, so chunks can need fewer bytes than one whole message.
@@ -106,7 +105,6 @@ struct reduce_buffers {
     /// messages to itself included.
     by_level<std::size_t, Levels> sent;
 
-    /// For messages of `sizes`, in the format of each level.
     template <topology Topology, class Schedule>
     reduce_buffers(const Topology& ranks, const Schedule& sizes) {
         for (int l = 0; l != Levels; ++l) {

@@ -11,8 +11,7 @@
 
 namespace zeropp {
 
-/// Elements of one tensor in each message: [begin, begin + count) of the shard of the message's rank, as far as that
-/// shard reaches.
+/// Elements of one tensor in each message: [begin, begin + count) of the message's shard, as far as it reaches.
 struct section {
     partition part;
     /// Distance between successive ranks' shards in memory, in elements; 0 if memory holds one rank's shard.
@@ -45,7 +44,7 @@ struct slices {
     std::size_t count;
     int first_slot;
     int slots;
-    /// If the tensor is a shard, the index of its first element in the whole tensor; otherwise 0.
+    /// If `part` has only a shard of a tensor, the index of its first element in the whole tensor; otherwise 0.
     std::size_t origin = 0;
 
     /// One slot with elements [begin, begin + count) of a tensor of `size` elements.

@@ -103,13 +103,12 @@ struct list_tensor {
 };
 
 /// Tensors of one element type that a collective moves together, in one message for each peer and hop. Each tensor is
-/// divided over the ranks by itself, and its blocks hold no elements of other tensors. So the results have the bits of
-/// one call for each tensor.
+/// divided over the ranks by itself, and no block has elements of two tensors. So the results have the bits of one call
+/// for each tensor.
 ///
-/// Replaces an array in a call: a list of whole tensors or, for shards, of this rank's shards in the same order. Make
-/// the list once, and use it in every step. Making it allocates a table of 104 bytes for each tensor in `Space` (48
-/// more for each further size of groups) and, in device_space, blocks. The list refers to the tensors, and must outlive
-/// its work.
+/// Replaces an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order. Make it
+/// once for all steps. Making it allocates a table of 104 bytes for each tensor in `Space` (48 more for each further
+/// size of groups) and, in device_space, blocks. The list refers to the tensors, and must outlive its work.
 ///
 /// For a list of one call, the constructors take `memory...`: an execution and a resource, such as a cuda_stream and a
 /// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without

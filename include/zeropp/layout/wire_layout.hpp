@@ -58,9 +58,9 @@ template <quantizer Q>
 struct wire_layout {
     static constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
 
-    /// Number of elements: reserved for the preceding tensors, and in the last tensor.
+    /// Sum of the elements reserved for the preceding tensors and the elements of the last tensor.
     std::size_t elements;
-    /// Number of blocks: reserved for the preceding tensors, and in the last tensor.
+    /// Sum of the blocks reserved for the preceding tensors and the blocks of the last tensor.
     std::size_t blocks;
     /// End of the codes in bytes.
     std::size_t codes_end;
@@ -93,8 +93,7 @@ struct wire_layout {
     }
 };
 
-/// Bytes of a message with `n` elements in its last tensor, which lies at `last`. Equal on every rank, without
-/// communication.
+/// Bytes, equal on every rank, of a message with `n` elements in its last tensor, which lies at `last`.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::size_t wire_bytes(const Q&, std::size_t n, const message_place& last = {}) {
     return wire_layout<Q>(n, last).bytes;

@@ -82,7 +82,6 @@ struct outer_options {
 
 namespace detail {
 
-/// anchor <- weights, momentum <- 0.
 template <class T>
 struct outer_start {
     const T* weights;
@@ -95,7 +94,6 @@ struct outer_start {
     }
 };
 
-/// difference <- anchor - weights.
 template <class T>
 struct outer_difference {
     const T* weights;
@@ -107,8 +105,7 @@ struct outer_difference {
     }
 };
 
-/// Nesterov's step of momentum and anchor by the mean difference; then weights = alpha * weights + (1 - alpha) *
-/// anchor.
+/// Nesterov's step of momentum and anchor by the mean difference; then weights between the old weights and the anchor.
 template <class T>
 struct outer_update {
     float rate;
@@ -153,10 +150,9 @@ class outer_optimizer {
 public:
     using space = Space;
 
-    /// For `weights`, this rank's shards: an array or a tensor_list, of any element type. `counterparts` is the
-    /// topology of the ranks that hold equal shards, one in each island. Call `start` before the first exchange.
-    /// Allocates a small table and, in device_space, blocks. Throws precondition_error unless `storage` is large enough
-    /// and aligned to 16 bytes.
+    /// For this rank's shards `weights`, an array or a tensor_list of any element type. `counterparts` is the topology
+    /// of the ranks with equal shards, one in each island. Call `start` before the first exchange. Allocates, and
+    /// blocks in device_space. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
     outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
         : storage_(as_view<Space>(storage)), part_size_(part_size(weights)),
@@ -235,8 +231,7 @@ public:
 
     /// Number of elements of the rank's shards.
     std::size_t elements() const { return differences_.elements(); }
-    /// Tensors that an exchange moves: first the differences, then their mean over islands. The sizes of scratch and
-    /// error_feedback depend on them.
+    /// Tensors that an exchange moves: differences, then their mean. They give the sizes of scratch and error_feedback.
     const tensor_list<float, Space>& differences() const { return differences_; }
 
     // For outer_begin.
@@ -330,8 +325,7 @@ private:
         return tensor_list<float, Space>(counterparts, tensors);
     }
 
-    /// Enqueues f(i) for each element i of each array t of the weights, with f = function(the array's address,
-    /// begin(t)).
+    /// Enqueues f(i) for each element i of each array t of the weights, with f = function(address of t, begin(t)).
     template <execution Execution, class Weights, class Function>
     void for_each_array(const Execution& exec, Weights& weights, const Function& function) const {
         const auto arrays = detail::operand_of<Space>(weights);

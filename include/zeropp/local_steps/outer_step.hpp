@@ -92,9 +92,8 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     return taken;
 }
 
-/// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. Anchor and momentum have the
-/// same bits in all islands, and so have weights if alpha is 0. For exchanges beside inner steps, call the two
-/// functions.
+/// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. For exchanges beside inner
+/// steps, call these apart. Anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
 ///
 /// Result    anchor, momentum and weights as `outer.apply` says
 /// Shapes, Moves, Order, Feedback, Requires, Throws, Source    as outer_begin

@@ -58,7 +58,7 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
-/// Bytes of the replicas that a rank keeps for quantized_update throughout training. If nodes differ in size: the most.
+/// Bytes of the replicas that a rank keeps for quantized_update: if nodes differ in size, the rank that keeps the most.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
@@ -66,8 +66,7 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     return most_served(ranks) * bytes;
 }
 
-/// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners throughout training: of the rank with the
-/// most.
+/// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners: the rank that keeps the most.
 template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
     std::uint64_t bytes = 0, kept = 0;
@@ -97,8 +96,7 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// Bytes that local steps keep on each rank of an `island` throughout training: anchors, outer momenta, differences and
-/// residuals.
+/// Bytes that local steps keep on each rank of an `island`: anchors, outer momenta, differences and residuals.
 template <topology Topology>
 std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
     detail::require_possible(local);

@@ -29,8 +29,7 @@ struct machine {
     link_speed intra_node;
     /// Link of a whole node to the other nodes (of its site, with three levels). All ranks of the node share the link.
     link_speed inter_node;
-    /// Bytes per second that a rank's codec reads and writes; 0 leaves the codec's time out. Formats that are `plain`
-    /// take none of it.
+    /// Bytes per second that a rank's codec reads and writes; 0 leaves its time out. Formats with `plain` take none.
     double codec_bytes_per_second = 0;
     /// Link of a whole site to the other sites, for topologies of three levels. All ranks of the site share the link.
     link_speed inter_site = inter_node;
@@ -66,7 +65,6 @@ struct collective_time {
 
 namespace detail {
 
-/// A whole number as a double.
 constexpr double real(std::integral auto n) { return static_cast<double>(n); }
 
 /// Seconds of a hop that sends `bytes` bytes in all to `peers` peers, one message to each, one after another.
@@ -80,8 +78,7 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
 
 /// Seconds of one of `pieces` equal chunks of a hop along `level`. `bytes` are the bytes of a shard's messages of all
 /// chunks. Along level 0, the slowest node decides. Along later levels, all ranks of a node, or of a site, share one
-/// link. Each node sends other nodes as many messages as the largest node does. A rank of the smallest node starts the
-/// most.
+/// link. Each node sends other nodes as many messages as the largest; ranks of the smallest start the most.
 template <topology Topology>
 double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
     const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
@@ -98,9 +95,8 @@ double level_seconds(const machine& m, const Topology& ranks, int level, std::ui
     return slowest;
 }
 
-/// Times of a collective with a hop along each level, in `chunks` equal chunks. `bytes` are the bytes of a shard's
-/// messages along each level. The hop along the last level overlaps the others. The longer part counts whole, and one
-/// chunk of the shorter part.
+/// Times of a collective with a hop along each level, with messages of `bytes` in `chunks` equal chunks. The hop along
+/// the last level overlaps the others: the longer part counts whole, and of the shorter part one chunk.
 template <topology Topology>
 collective_time all_hops(const machine& m, const Topology& ranks, level_bytes bytes, std::size_t chunks) {
     constexpr int last = Topology::levels - 1;
@@ -118,8 +114,7 @@ collective_time all_hops(const machine& m, const Topology& ranks, level_bytes by
 
 }  // namespace detail
 
-/// Time of quantized_all_gather for `elements` elements of `element_bytes` bytes: hops between nodes, then within them.
-/// Hops of several chunks overlap.
+/// Time of quantized_all_gather for `elements` elements of `element_bytes` bytes. Hops of several chunks overlap.
 template <topology Topology>
 collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
                                 std::size_t elements, std::size_t element_bytes, int chunks = 1) {
@@ -133,8 +128,7 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     return t;
 }
 
-/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`
-/// does.
+/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`.
 template <topology Topology>
 collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
                                       std::size_t elements, std::size_t element_bytes) {
@@ -176,8 +170,7 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto messages = detail::real(sizes.total(0));
     const auto kept = detail::real(kept_as.bytes(slice));
     collective_time t = detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, sizes.cut.size());
-    // The difference of this rank's shard to its kept shard becomes a message. Each slot's message is added to a kept
-    // shard.
+    // The codec encodes this rank's shard less its kept copy, and adds each slot's message to that slot's kept shard.
     t.codec =
         detail::codec_seconds(m, false,
                               detail::real(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +

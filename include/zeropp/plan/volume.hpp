@@ -64,8 +64,8 @@ tensor_division planned_tensor(const Topology& ranks, std::size_t elements) {
     return {elements, ranks.size()};
 }
 
-/// Schedule of a tensor in `formats`. For `auto_chunks`, the message size in `formats[last]`, the last level's format,
-/// decides the number of chunks, as if hops overlap.
+/// Schedule (chunks and messages) of a tensor in `formats`. For `auto_chunks`, the message size in `formats[last]`, the
+/// last level's format, decides the number of chunks, as if hops overlap.
 template <topology Topology, std::size_t Count>
 schedule<tensor_division, Count> planned(const Topology& ranks, const std::array<message_format, Count>& formats,
                                          std::size_t elements, int chunks, std::size_t last = 0) {
@@ -73,14 +73,14 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
     const tensor_division whole = planned_tensor(ranks, elements);
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
-/// Schedule of a reduction of a tensor in `formats`. `auto_chunks` as in `planned`.
+/// Schedule of a reduction of a tensor in `formats`. For `auto_chunks`, `planned` says the number of chunks.
 template <topology Topology>
 schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
                                                std::size_t elements, int chunks) {
     return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
 }
 
-/// Bytes along each level of a shard's message or, in chunks, of all the shard's messages.
+/// Bytes of a shard's messages, of all chunks, along each level.
 using level_bytes = volume;
 
 /// Bytes along each level of all messages of a shard, in the level's format.
@@ -152,8 +152,7 @@ volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats
 }
 
 namespace detail {
-/// Bytes that `rank` sends in a two-shot quantized_all_reduce. `formats` are the formats of three levels, then the
-/// format of the all-gather phase.
+/// Bytes that `rank` sends in a two-shot quantized_all_reduce, in formats of three levels and of the all-gather phase.
 template <topology Topology>
 volume two_shot_volume(const Topology& ranks, const std::array<message_format, 4>& formats, std::size_t elements,
                        int chunks, int rank) {
@@ -301,8 +300,7 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
     return peers * message;
 }
 
-/// hpZ: each secondary group holds a copy of the weights, in secondary shards of the format `stored_as`. `group_size`
-/// is a number of ranks, or `whole_nodes`.
+/// hpZ: each group of `group_size` ranks, or of `whole_nodes`, holds a copy of the weights in format `stored_as`.
 struct secondary_options {
     int group_size;
     wire_format stored_as;
