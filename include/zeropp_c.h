@@ -31,7 +31,7 @@ typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfl
 typedef struct zeropp_tensor {
     void* data;
     size_t elements;
-    size_t row; /* shards are whole rows of `row` elements; 1 for any shards */
+    size_t row; /* shards are whole rows of `row` elements; 1 allows any shards */
 } zeropp_tensor;
 
 /* A framework's process groups, by number; group 0 has all ranks. `all_gather` and `all_to_all` are MPI's, with `bytes`
@@ -63,7 +63,6 @@ ZEROPP_C_API const char* zeropp_gather_formats(void);
 ZEROPP_C_API const char* zeropp_difference_formats(void);
 /* Names of the formats of reductions, "INTRA_NODE + INTER_NODE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats(void);
-
 /* Names of the formats of reductions in sites, "INTRA_NODE + INTER_NODE + INTER_SITE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats_in_sites(void);
 
@@ -135,7 +134,8 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator
                                                              const zeropp_tensor* fulls, size_t count,
                                                              zeropp_feedback** feedback);
 ZEROPP_C_API void zeropp_feedback_destroy(zeropp_feedback* feedback);
-/* Sets the kept error to zero before the next reduction. All ranks call this between the same two reductions. */
+/* Sets the kept quantization error to zero before the next reduction. All ranks call this between the same
+ * reductions. */
 ZEROPP_C_API void zeropp_feedback_reset(zeropp_feedback* feedback);
 ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 
@@ -188,22 +188,22 @@ ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const ch
                                                   size_t elements, int two_shot, const int* node_of_rank,
                                                   int nodes_per_site, int size, int rank, uint64_t* bytes);
 
-/* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, and
- * `inter_node_` the link of a whole node to other nodes, in Gbit/s and microseconds of latency. `codec_gb` is GB/s read
- * and written. `compute_ms` is the computation of a step. `memory_gb` is the memory of a rank, `other_memory_gb` the
- * part for activations and buffers. These three are 0 if unknown. */
+/* A training step to predict, as zeropp-plan does. Fields `intra_node_...` are of the link of a rank within its node,
+ * fields `inter_node_...` of the link of a whole node to other nodes: Gbit/s and microseconds of latency. `codec_gb` is
+ * GB/s read and written. `compute_ms` is the computation of a step. `memory_gb` is the memory of a rank,
+ * `other_memory_gb` the part for activations and buffers. These three are 0 if unknown. */
 typedef struct zeropp_plan {
-    const size_t* tensors; /* elements of each; gathered separately */
+    const size_t* tensors; /* elements of each tensor; each is gathered by itself */
     size_t count;
     int nodes;
     int ranks_per_node;
-    int secondary_group; /* hpZ's group size; 0 for none */
-    const char* plain;   /* format of ZeRO-3's weights */
+    int secondary_group; /* ranks in each group of hpZ; 0 without hpZ */
+    const char* plain;   /* format of weights in ZeRO-3 */
     const char* plain_gradients;
     const char* weights;
-    const char* differences; /* replaces weights and hpZ; null for none */
-    const char* intra_node;  /* gradients */
-    const char* inter_node;
+    const char* differences; /* format of weight differences, in place of weights and hpZ; null for none */
+    const char* intra_node;  /* format of gradients within nodes */
+    const char* inter_node;  /* format of gradients between nodes, as in zeropp_reduce_scatter */
     int error_feedback;
     double intra_node_gbit, inter_node_gbit, intra_node_us, inter_node_us, codec_gb, compute_ms, memory_gb,
         other_memory_gb;
@@ -219,15 +219,16 @@ typedef struct zeropp_step {
 typedef struct zeropp_prediction {
     zeropp_step before, after;
     int gains;          /* 1 if the step is at least 5 % shorter, without overlap or with it */
-    const char* advice; /* effect on the step, in a sentence; the thread's next prediction replaces both texts */
-    const char* report; /* zeropp-plan's report */
+    const char* advice; /* effect on the step, in a sentence; lives until the thread's next prediction */
+    const char* report; /* zeropp-plan's report; lives as long as `advice` */
 } zeropp_prediction;
 
 /* Predicts a step with ZeRO-3 (`before`) and with the formats of `plan` (`after`). Fails for numbers that zeropp-plan
  * refuses, such as a rate of 0, a time below 0, or NaN. */
 ZEROPP_C_API zeropp_status zeropp_predict(const zeropp_plan* plan, zeropp_prediction* prediction);
-/* As zeropp_predict, for sites of `nodes_per_site` nodes. `inter_site_` is the link of a whole site to other sites.
- * `inter_site` is an array of two: the part of `inter_node` that crosses sites, before and after. */
+/* As zeropp_predict, for sites of `nodes_per_site` nodes. `inter_site_gbit` and `inter_site_us` are of the link of a
+ * whole site to other sites. `inter_site` is an array of two: bytes of `inter_node` that cross sites, before and
+ * after. */
 ZEROPP_C_API zeropp_status zeropp_predict_in_sites(const zeropp_plan* plan, int nodes_per_site, double inter_site_gbit,
                                                    double inter_site_us, zeropp_prediction* prediction,
                                                    uint64_t* inter_site);

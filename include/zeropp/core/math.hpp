@@ -54,7 +54,7 @@ public:
     default_arithmetic& operator=(const default_arithmetic&) = delete;
 
 #if defined(__x86_64__)
-    // MXCSR alone is ten times as fast as std::fesetenv, which also sets the x87 unit.
+    // Setting MXCSR is ten times as fast as std::fesetenv, which also sets the x87 unit.
     default_arithmetic() : before_(_mm_getcsr()) { set(defaults); }
     ~default_arithmetic() { set(before_); }
 
@@ -81,8 +81,7 @@ private:
 }  // namespace detail
 
 /// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
-/// -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other parts of -ffast-math at compile
-/// time.
+/// -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other parts of -ffast-math.
 inline bool ieee_arithmetic() {
     const detail::default_arithmetic by_default;
     const volatile float minus_zero = -0.0f;

@@ -26,7 +26,6 @@ public:
     constexpr view() = default;
     constexpr view(T* data, std::size_t size) : data_(data), size_(size) {}
 
-    /// Converts from a view of mutable elements.
     template <class U>
         requires(!std::is_const_v<U> && std::same_as<const U, T>)
     constexpr view(const view<U, Space>& other) : data_(other.data()), size_(other.size()) {}
@@ -100,7 +99,7 @@ bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
 }
 }  // namespace detail
 
-/// An array with writable elements, as array_in.
+/// An array_in `Space` with writable elements.
 template <class R, class Space>
 concept mutable_array_in =
     array_in<R, Space> && !std::is_const_v<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;

@@ -181,8 +181,7 @@ struct sharing_ranks {
     bool of_group = false;
 };
 
-/// Sizes of a tensor or a list. Converts from an element count, or from a tensor_list, which must outlive the shape.
-/// All `*_workspace_bytes` take one.
+/// Sizes of tensors, for `*_workspace_bytes`. Converts from an element count, or a tensor_list that must outlive it.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}

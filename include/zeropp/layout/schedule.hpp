@@ -120,7 +120,6 @@ struct reduce_buffers {
         return bytes;
     }
 
-    /// Workspace bytes for `chunks` chunks.
     std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * offset(Levels); }
 };
 template <topology Topology, class Schedule>

@@ -44,7 +44,7 @@ struct slices {
     std::size_t count;
     int first_slot;
     int slots;
-    /// If `part` has only a shard of a tensor, the index of its first element in the whole tensor; otherwise 0.
+    /// If `part` covers only a shard, the index of that shard's first element in the whole tensor; otherwise 0.
     std::size_t origin = 0;
 
     /// One slot with elements [begin, begin + count) of a tensor of `size` elements.

@@ -53,7 +53,7 @@ workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Re
     return memory;
 }
 
-/// Division of a list's tensors over the ranks of a group, for groups of several sizes.
+/// Division of a list's tensors over the ranks of a group, for each size of groups.
 struct group_segments {
     /// Sizes of groups in ranks, each once, in ascending order; none for a list of shards.
     std::span<const int> sizes;

@@ -340,7 +340,7 @@ private:
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;
-    /// Number of the last complete exchange. Enqueued work refers to it, too.
+    /// Number of the last complete exchange, which enqueued work sets.
     std::shared_ptr<std::atomic<std::uint64_t>> completed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 

@@ -119,8 +119,7 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
     return detail::gather_workspace(ranks, detail::planned_tensor(ranks, elements), format, chunks);
 }
 
-/// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error unless the number
-/// of ranks in a group is given, not `whole_nodes`.
+/// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error for `whole_nodes`.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
     detail::require_least("secondary group size", "1 rank", secondary.group_size);
     return static_cast<std::uint64_t>(secondary.group_size) *

@@ -142,7 +142,6 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
         const int size = secondary_group_size(ranks, secondary.group_size, rank);
         const double message = detail::real(secondary.stored_as.bytes(partition(elements, size).slice_size()));
         collective_time of_node;
-        // Levels beyond the third count as the third.
         for (int l = 0; l != std::min(Topology::levels, 3); ++l) {
             // The ranks of a node, or of a site, share its link.
             of_node.at(l) += detail::hop_seconds(m.at(l), static_cast<std::int64_t>(peers.at(l)),
