@@ -188,9 +188,9 @@ ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const ch
                                                   size_t elements, int two_shot, const int* node_of_rank,
                                                   int nodes_per_site, int size, int rank, uint64_t* bytes);
 
-/* A training step to predict, as zeropp-plan does. Fields `intra_node_...` are of the link of a rank within its node,
- * fields `inter_node_...` of the link of a whole node to other nodes: Gbit/s and microseconds of latency. `codec_gb` is
- * GB/s read and written. `compute_ms` is the computation of a step. `memory_gb` is the memory of a rank,
+/* A training step to predict, as zeropp-plan does. Fields `intra_node_...` are of the link of a rank within its node.
+ * Fields `inter_node_...` are of the link of a whole node to other nodes. Both are in Gbit/s and microseconds.
+ * `codec_gb` is GB/s read and written. `compute_ms` is the computation of a step. `memory_gb` is the memory of a rank,
  * `other_memory_gb` the part for activations and buffers. These three are 0 if unknown. */
 typedef struct zeropp_plan {
     const size_t* tensors; /* elements of each tensor; each is gathered by itself */

@@ -27,6 +27,7 @@ public:
 /// Survivors of a failure hold no version of all elements to recover. Thrown by recover_weights, on all ranks.
 class no_copy_error : public precondition_error {
 public:
+    /// The constructors of precondition_error.
     using precondition_error::precondition_error;
 };
 

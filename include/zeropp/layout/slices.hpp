@@ -100,8 +100,8 @@ struct segment {
     message_place place;
 };
 
-/// Elements of the shards of a list, in the messages of `slots` consecutive slots: from element `begin` of tensor
-/// `first` up to `end` of tensor `first + tensors - 1`. Refers to the list's segments, in the execution's memory.
+/// Elements of a list's shards, in the messages of `slots` consecutive slots. They begin with element `begin` of tensor
+/// `first` and end before element `end` of tensor `first + tensors - 1`. Refers to segments in the execution's memory.
 struct list_slices {
     const segment* segments;
     std::size_t first;

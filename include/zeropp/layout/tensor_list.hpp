@@ -297,8 +297,8 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
     return false;
 }
 
-/// True if a tensor t of `list` shares memory with a tensor u of `others`, unless allowed(t, u). For each t, costs a
-/// bisection, and a look at each u that begins before the end of t and less than `longest_bytes` before its begin.
+/// True if a tensor t of `list` shares memory with a tensor u of `others`, unless allowed(t, u). Costs a bisection for
+/// each t, and a look at each u that begins before the end of t, less than `longest_bytes` before its begin.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();

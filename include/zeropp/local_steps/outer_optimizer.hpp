@@ -134,10 +134,10 @@ struct outer_update {
 
 }  // namespace detail
 
-/// State of training with local steps on one rank: for its shards of some weights, the anchor (the common weights after
-/// the last exchange), the outer momentum, and the difference that an exchange moves. Islands train by themselves, and
-/// exchange their progress by outer_step every `every` steps. Refers to the caller's storage of `storage_bytes(...)`,
-/// with any initial contents, which nothing else may use.
+/// State of training with local steps on one rank. It has three parts, for the elements of the rank's shards: the
+/// anchor, the outer momentum, and the difference that an exchange moves. The anchor is the common weights after the
+/// last exchange. Islands train by themselves, and exchange their progress by outer_step every `every` steps. Refers to
+/// the caller's storage of `storage_bytes(...)`, with any initial contents, which nothing else may use.
 ///
 /// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
 /// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
@@ -277,8 +277,8 @@ public:
     }
 
 private:
-    /// True if the last exchange waits for `apply`, but its work has been dropped: it neither refers to `completed_`
-    /// any more, nor has it stored its number there.
+    /// True if the last exchange waits for `apply`, but its work has been dropped. Then nothing else refers to
+    /// `completed_`, which has an older number.
     bool failed() const {
         if (!pending_) return false;
         const bool dropped = completed_.use_count() == 1;

@@ -33,6 +33,7 @@ struct states_memory {
     std::uint64_t gradients = 0;
     std::uint64_t optimizer = 0;
 
+    /// Bytes of all three states.
     std::uint64_t total() const { return parameters + gradients + optimizer; }
     friend bool operator==(const states_memory&, const states_memory&) = default;
 };

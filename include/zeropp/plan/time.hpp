@@ -236,8 +236,8 @@ collective_time outer_step_time(const machine& m, const link_speed& between, con
     return t;
 }
 
-/// Seconds that an `exchange` adds to an inner step of `step` seconds, on average: the seconds of its codec, and of its
-/// hops beyond `delay` steps, divided by `every`.
+/// Seconds, on average, that an `exchange` adds to an inner step of `step` seconds. They are the seconds of its codec,
+/// and of its hops beyond `delay` steps, divided by `every`.
 inline double local_steps_seconds(const collective_time& exchange, const local_steps& local, double step) {
     detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;

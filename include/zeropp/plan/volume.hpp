@@ -330,6 +330,7 @@ struct step_volume {
     volume backward;
     volume gradients;
 
+    /// Bytes of the whole step.
     volume total() const { return forward + backward + gradients; }
     friend bool operator==(const step_volume&, const step_volume&) = default;
 };
