@@ -13,7 +13,7 @@
 
 // The library specifies its arithmetic to the bit, and NaN must survive. -ffast-math and each flag that it implies
 // break both silently, so these flags stop the build. Under any of them, GCC defines __GCC_IEC_559 as 0. Clang has no
-// macro for some of them; `ieee_arithmetic` (core/math.hpp) detects these flags at run time.
+// macro for some of these flags; `ieee_arithmetic` (core/math.hpp) detects them at run time.
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) ||                               \
     (defined(__GCC_IEC_559) && __GCC_IEC_559 == 0)
 #error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math and the flags it stands for"

@@ -72,8 +72,7 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
-        // Both results have 32 bits until one is chosen: otherwise compilers narrow one first, in more vector
-        // instructions.
+        // Both results have 32 bits until one is chosen. Otherwise compilers narrow one first, in more vector code.
         const std::uint32_t b = float_bits(x);
         const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
         const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;

@@ -82,7 +82,6 @@ void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan&
     });
 }
 
-/// Version of the messages that a rank keeps, if any.
 struct stored_version {
     std::uint64_t version;
     std::uint64_t stored;  // 1 if there is a version, otherwise 0

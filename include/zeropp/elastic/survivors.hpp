@@ -70,7 +70,6 @@ struct recovery_call {
     std::vector<segment> before;
     std::vector<segment> after;
 
-    /// `size` is the number of survivors.
     recovery_call(const survivors_of<Topology>& survivors, const Tensors& all, const recovery_options& how, int size)
         : from(survivors), tensors(all), options(how), before(segments_over(all, survivors.before.size())),
           after(segments_over(all, size)) {}
@@ -92,7 +91,6 @@ struct recovered_piece {
     std::size_t offset;
 };
 
-/// Elements [begin, end) of a tensor that no survivor holds.
 struct lost_range {
     std::size_t tensor;
     std::size_t begin;

@@ -65,8 +65,8 @@ struct chunking {
 
 namespace detail {
 
-/// Number of chunks: `wanted`, unless it is `auto_chunks`. Then automatic_chunks(`message_bytes`) if `overlaps` is true
-/// and the last of several levels has a hop, otherwise 1.
+/// Number of chunks: `wanted`. For `auto_chunks`: automatic_chunks(`message_bytes`) if `overlaps` is true and the last
+/// of several levels has a hop, otherwise 1.
 template <topology Topology>
 constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
     if (wanted != auto_chunks) return wanted;

@@ -181,7 +181,7 @@ struct sharing_ranks {
     bool of_group = false;
 };
 
-/// Sizes of tensors, for `*_workspace_bytes`. Converts from an element count, or a tensor_list that must outlive it.
+/// Sizes of tensors, for `*_workspace_bytes`. Converts from an element count or a tensor_list; refers to the list.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}

@@ -26,7 +26,6 @@ struct schedule {
 
     /// Bytes of the message of chunk c in format f.
     std::size_t bytes(std::size_t c, int f) const { return formats[static_cast<std::size_t>(f)].bytes_of(cut[c]); }
-    /// Bytes of the largest message in format f.
     std::size_t largest(int f) const {
         std::size_t most = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) most = std::max(most, bytes(c, f));
@@ -89,7 +88,6 @@ std::size_t update_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// The fastest level with a hop.
 template <topology Topology>
 constexpr std::size_t first_hop_of(const Topology& ranks) {
     int level = 0;

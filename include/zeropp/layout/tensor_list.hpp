@@ -23,7 +23,6 @@
 namespace zeropp {
 
 namespace detail {
-/// The bytes of host arrays, one behind the other.
 template <class... T>
 std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));

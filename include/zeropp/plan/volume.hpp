@@ -57,7 +57,6 @@ inline void require_least(const char* where, const char* expected, int given, in
     throw precondition_error(where, std::string("at least ") + expected, std::to_string(given));
 }
 
-/// Division of a tensor of `elements` elements over `ranks`.
 template <topology Topology>
 tensor_division planned_tensor(const Topology& ranks, std::size_t elements) {
     static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own shards");
