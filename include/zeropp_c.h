@@ -1,6 +1,6 @@
 /* zeropp's collectives as C functions, for frameworks and languages other than C++. Functions that can fail return a
- * zeropp_status; zeropp_error() has the calling thread's error text. Pointers are not null, unless a comment says so.
- * Texts end with a zero; those of the library live as long as it does, unless a comment says so. */
+ * zeropp_status; zeropp_error() has the calling thread's error text. Pointers are not null, and texts that the library
+ * returns live as long as the library, unless a comment says otherwise. Texts end with a zero. */
 #ifndef ZEROPP_C_H
 #define ZEROPP_C_H
 
@@ -22,7 +22,7 @@ extern "C" {
 typedef enum zeropp_status {
     zeropp_success = 0,
     zeropp_failure = 1,        /* zeropp_error() has the text */
-    zeropp_callback_failed = 2 /* a callback returned non-zero, or no group; the caller knows why */
+    zeropp_callback_failed = 2 /* a callback of the caller failed; zeropp_error() has no text for it */
 } zeropp_status;
 
 typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfloat16 = 2 } zeropp_element;
@@ -31,12 +31,12 @@ typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfl
 typedef struct zeropp_tensor {
     void* data;
     size_t elements;
-    size_t row; /* shards are whole rows of `row` elements; 1 for any shards */
+    size_t row; /* shards are whole rows of `row` elements; 1 allows any shards */
 } zeropp_tensor;
 
-/* A framework's process groups, by numbers; 0 is the first. `all_gather` and `all_to_all` are MPI's, with `bytes` bytes
- * from each rank to each, on `stream` for device memory. They return 0, or non-zero if they failed. `split` returns the
- * number of a new group of `members`, ranks of `group`, or -1 if it failed. */
+/* A framework's process groups, by number; group 0 has all ranks. `all_gather` and `all_to_all` are MPI's, with `bytes`
+ * bytes from each rank to each, on `stream` for device memory. They return 0, or non-zero if they failed. `split` makes
+ * a group of `members`, ranks of `group`, and returns its number, or -1 if it failed. */
 typedef struct zeropp_callbacks {
     void* context;
     int (*all_gather)(void* context, int group, void* stream, const void* send, void* receive, size_t bytes);
@@ -48,68 +48,69 @@ typedef struct zeropp_communicator zeropp_communicator;
 typedef struct zeropp_feedback zeropp_feedback;
 typedef struct zeropp_replica zeropp_replica;
 
-/* The library's ZEROPP_C_VERSION. A program needs one of its header's major number, with a minor number as high. */
+/* ZEROPP_C_VERSION of the library. A program needs the major number of its header, and at least its minor number. */
 ZEROPP_C_API int zeropp_c_version(void);
-/* The version of zeropp, as "2.0.0", and the memory of tensors: "host" or "cuda". */
+/* The version of zeropp, such as "2.0.0". */
 ZEROPP_C_API const char* zeropp_version(void);
+/* The memory in which tensors lie: "host" or "cuda". */
 ZEROPP_C_API const char* zeropp_device(void);
-/* Text of the calling thread's last zeropp_failure, until its next one. */
+/* Text of the calling thread's last zeropp_failure. It is valid until the thread's next zeropp_failure. */
 ZEROPP_C_API const char* zeropp_error(void);
 
-/* Formats of gathers, of weight differences and of reductions ("INTRA_NODE + INTER_NODE"), separated by ", "; null if
- * there is no memory for them. */
+/* Names of the formats of gathers, separated by ", "; null if there is no memory for them. */
 ZEROPP_C_API const char* zeropp_gather_formats(void);
+/* Names of the formats of weight differences, as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_difference_formats(void);
+/* Names of the formats of reductions, "INTRA_NODE + INTER_NODE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats(void);
-
-/* Reductions' formats of nodes in sites: "INTRA_NODE + INTER_NODE + INTER_SITE", separated by ", ". */
+/* Names of the formats of reductions in sites, "INTRA_NODE + INTER_NODE + INTER_SITE", as zeropp_gather_formats. */
 ZEROPP_C_API const char* zeropp_reduce_formats_in_sites(void);
 
-/* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, because it calls `split`. A communicator
- * runs one call at a time. */
+/* Makes a communicator of the ranks of group 0; rank r is on node node_of_rank[r]. All ranks must call this, because it
+ * calls `split`. A communicator runs one call at a time. */
 ZEROPP_C_API zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank,
                                                       zeropp_callbacks callbacks, zeropp_communicator** communicator);
-/* The same for nodes in sites, with slower links between these: node n, from 0, is in site n / nodes_per_site; all are
- * in one site if it is 0. Several sites have as many nodes each, all of one size. */
+/* As zeropp_communicator_create, with slower links between sites. Node n, counted from 0, is in site n /
+ * nodes_per_site; 0 puts all nodes in one site. Several sites must have equally many nodes, all of one size. */
 ZEROPP_C_API zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int nodes_per_site, int size,
                                                                int rank, zeropp_callbacks callbacks,
                                                                zeropp_communicator** communicator);
 ZEROPP_C_API void zeropp_communicator_destroy(zeropp_communicator* communicator);
 
-/* Compares `calls` more collectives before they move data; the number must be equal on all ranks. If calls differ, or
- * one has wrong arguments, the call fails on every rank. Each rank sends 0.9 KB for a collective, twice that for an
- * update, and waits for the stream. */
+/* Compares `calls` more collectives on all ranks before they move data; all ranks must give the same number. If calls
+ * differ, or have wrong arguments on one rank, they fail on every rank. Each rank sends 0.9 KB for a collective, twice
+ * that for an update, and waits for the stream. */
 ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls);
-/* Names the next collectives. Names are compared, because calls on equal shapes differ only by them. */
+/* Names all later collectives. Ranks compare names, too, because calls on equal shapes differ only by name. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
 
-/* Fails with `words`, in place of collective `function`, if the caller refuses its arguments. Ranks that compare the
- * call fail too. */
+/* Call this in place of collective `function` if the caller refuses its arguments. Fails with the text `words`, also on
+ * all other ranks if they compare the call. */
 ZEROPP_C_API zeropp_status zeropp_refuse(zeropp_communicator* communicator, const char* function, const char* words,
                                          void* stream);
 
 /* Bytes that this rank has sent within its node and to other nodes, and its number of collectives. */
 ZEROPP_C_API void zeropp_traffic(const zeropp_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node,
                                  uint64_t* calls);
-/* `bytes` are three: within its node, to other nodes of its site, and to other sites. */
+/* As zeropp_traffic. `bytes` is an array of three: within the node, to other nodes of its site, and to other sites. */
 ZEROPP_C_API void zeropp_traffic_in_sites(const zeropp_communicator* communicator, uint64_t* bytes, uint64_t* calls);
 
-/* Makes a pool of `threads` threads, the calling one included, as the `stream` of calls on host tensors: codecs divide
- * their work over it. A null stream is the calling thread alone. The pool is never freed, and a forked child cannot use
- * it. Host library only. */
+/* Makes a pool of `threads` threads, the calling one included, to give as `stream` to calls on host tensors: codecs
+ * divide their work over it. A null stream is the calling thread alone. The pool is never freed. A forked child cannot
+ * use it. Host library only. */
 ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 
 /* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
- * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's ceil(n / size) elements of each, from
- * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
- * Reductions are sums over all ranks, or means if `mean` is not 0. Their `inter_node` is one format, also between
- * sites, or "INTER_NODE + INTER_SITE". An all-reduce gathers its result in the last one. `feedback` may be null. One
- * rank sends nothing, and has exact results in every format. */
+ * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's parts of these: ceil(n / size) elements
+ * from element rank * ceil(n / size) on; the last ranks have fewer or none. A shard may lie at its elements in the
+ * whole tensor. Reductions are sums over all ranks, or means if `mean` is not 0. `inter_node` is one format, also for
+ * hops between sites, or "INTER_NODE + INTER_SITE". The all-gather phase of an all-reduce has the format of the last
+ * level. `feedback` may be null. A communicator of one rank sends nothing, and has exact results in every format. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
-/* Part r of each of `sent` goes to rank r; part r of each of `received` comes from rank r. Both are whole tensors, of a
- * multiple of the ranks in elements; `received` may be `sent`. Nodes must be of equal size. */
+/* Part r of each tensor of `sent` goes to rank r; part r of each tensor of `received` comes from rank r. Both are lists
+ * of whole tensors, with a multiple of the ranks in elements; `received` may be `sent`. Nodes must be of equal size. */
 ZEROPP_C_API zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* sent,
                                              const zeropp_tensor* received, size_t count, void* stream);
@@ -122,32 +123,34 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, 
                                              const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
                                              int mean, zeropp_feedback* feedback, void* stream);
 
-/* The quantization error of reduce-scatters or all-reduces of `fulls`, kept for the next one. Of `fulls` only sizes
- * count: their data may be null. */
+/* Makes error feedback for reduce-scatters of `fulls`: keeps their quantization error, and adds it to the next call.
+ * Only sizes of `fulls` count: their data may be null. */
 ZEROPP_C_API zeropp_status zeropp_feedback_create(zeropp_communicator* communicator, const char* intra_node,
                                                   const char* inter_node, zeropp_element element,
                                                   const zeropp_tensor* fulls, size_t count, zeropp_feedback** feedback);
+/* Makes error feedback for all-reduces of `fulls`, as zeropp_feedback_create does for reduce-scatters. */
 ZEROPP_C_API zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator* communicator, const char* intra_node,
                                                              const char* inter_node, zeropp_element element,
                                                              const zeropp_tensor* fulls, size_t count,
                                                              zeropp_feedback** feedback);
 ZEROPP_C_API void zeropp_feedback_destroy(zeropp_feedback* feedback);
-/* Makes the residuals zero from the next call on. All ranks call it between the same two reductions. */
+/* Sets the kept quantization error to zero before the next reduction. All ranks call this between the same
+ * reductions. */
 ZEROPP_C_API void zeropp_feedback_reset(zeropp_feedback* feedback);
 ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 
-/* A node's copy of whole tensors, divided over its ranks; starts empty. Of `fulls` only sizes count: their data may be
- * null. zeropp_update_gather brings the copy up to date with all ranks' shards, and writes `fulls`. Differences in
- * `format` travel between nodes, or whole tensors if a rank's copy is empty. With one node, `fulls` are exact.
- * zeropp_replica_gather writes `fulls` once more, by messages within the node. Tensors have the replica's type. */
+/* A replica is a node's copy of whole tensors, divided over its ranks; it starts empty. Here only sizes of `fulls`
+ * count: their data may be null. zeropp_update_gather brings the replica up to date with all ranks' shards, and writes
+ * `fulls`. Differences in `format` travel between nodes, or whole tensors if a rank's replica is empty. With one node,
+ * `fulls` are exact. zeropp_replica_gather writes `fulls` again, from the replica. Tensors have the replica's type. */
 ZEROPP_C_API zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
                                                  const zeropp_tensor* fulls, size_t count, zeropp_replica** replica);
 ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);
 ZEROPP_C_API size_t zeropp_replica_bytes(const zeropp_replica* replica);
-/* Empties this rank's replica; the next zeropp_update_gather then empties all ranks'. */
+/* Empties this rank's replica. The next zeropp_update_gather then empties the replicas of all ranks. */
 ZEROPP_C_API void zeropp_replica_invalidate(zeropp_replica* replica);
-/* States that the next zeropp_update_gather has the last one's shards on this rank. If all ranks state it, the call
- * changes no copy, and sends nothing between nodes, as zeropp_replica_gather. */
+/* States that this rank's shards have not changed since the last zeropp_update_gather. If all ranks state this, the
+ * next zeropp_update_gather changes no replica, and sends nothing between nodes. */
 ZEROPP_C_API void zeropp_replica_unchanged(zeropp_replica* replica);
 ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica,
                                                 const char* format, const zeropp_tensor* shards,
@@ -155,54 +158,58 @@ ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicato
 ZEROPP_C_API zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zeropp_replica* replica,
                                                  const zeropp_tensor* fulls, size_t count, void* stream);
 
-/* Bytes that `rank` sends in a collective on one tensor of `elements` elements and `row` 1, exactly as zeropp_traffic
- * counts them. They are equal on all ranks if nodes are of equal size. With a larger `row`, shards and
- * messages can be larger. Planning is in the host library only. */
+/* Bytes that `rank` sends in a zeropp_all_gather of one tensor with `elements` elements and `row` 1, exactly as
+ * zeropp_traffic counts them. If nodes are of equal size, all ranks send equally many. With a larger `row`, shards and
+ * messages can be larger. Functions that plan are in the host library only. */
 ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format,
                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
-/* Of zeropp_update_gather and zeropp_replica_gather. The replica has the format `kept`. */
+/* Bytes that `rank` sends in a zeropp_update_gather, as zeropp_gather_volume. `kept` is the format of the replica. */
 ZEROPP_C_API zeropp_status zeropp_update_volume(const int* node_of_rank, int size, int rank, const char* differences,
                                                 const char* kept, size_t elements, uint64_t* intra_node,
                                                 uint64_t* inter_node);
+/* Bytes that `rank` sends in a zeropp_replica_gather, as zeropp_gather_volume. `kept` is the format of the replica. */
 ZEROPP_C_API zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, int rank, const char* kept,
                                                  size_t elements, uint64_t* intra_node, uint64_t* inter_node);
+/* Bytes that `rank` sends in a zeropp_reduce_scatter, as zeropp_gather_volume. */
 ZEROPP_C_API zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, int rank,
                                                 const char* intra_node_format, const char* inter_node_format,
                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
-/* `two_shot` is 1 for tensors of every size, as with error feedback; 0 if zeropp_all_reduce chooses by size. */
+/* Bytes that `rank` sends in a zeropp_all_reduce, as zeropp_gather_volume. `two_shot` is 0 if zeropp_all_reduce chooses
+ * the algorithm by size. It is 1 if tensors of every size are two-shot, as with error feedback. */
 ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, int rank,
                                                     const char* intra_node_format, const char* inter_node_format,
                                                     size_t elements, int two_shot, uint64_t* intra_node,
                                                     uint64_t* inter_node);
-/* Of any collective, by its name, "zeropp_all_gather" for example, for nodes in sites. `bytes` are three, as in
- * zeropp_traffic_in_sites. `first` and `second` are the call's formats, in order: of a reduction `intra_node` and
- * `inter_node`, of zeropp_update_gather the differences' and the replica's, of zeropp_replica_gather the replica's.
- * `second` may be null for others. `two_shot` is for an all-reduce alone. */
+/* Bytes that `rank` sends in collective `function`, such as "zeropp_all_gather", for nodes in sites. `bytes` is an
+ * array of three, as in zeropp_traffic_in_sites. `first` and `second` are the formats: of a reduction `intra_node` and
+ * `inter_node`; of zeropp_update_gather the differences' and the replica's; of zeropp_replica_gather the replica's.
+ * `second` may be null for one format. `two_shot` is for zeropp_all_reduce alone. */
 ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const char* first, const char* second,
                                                   size_t elements, int two_shot, const int* node_of_rank,
                                                   int nodes_per_site, int size, int rank, uint64_t* bytes);
 
-/* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, `inter_node_`
- * that of a whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory
- * in GB are 0 if unknown. */
+/* A training step to predict, as zeropp-plan does. Fields `intra_node_...` are of the link of a rank within its node.
+ * Fields `inter_node_...` are of the link of a whole node to other nodes. Both are in Gbit/s and microseconds.
+ * `codec_gb` is GB/s read and written. `compute_ms` is the computation of a step. `memory_gb` is the memory of a rank,
+ * `other_memory_gb` the part for activations and buffers. These three are 0 if unknown. */
 typedef struct zeropp_plan {
-    const size_t* tensors; /* elements of each; gathered separately */
+    const size_t* tensors; /* elements of each tensor; each is gathered by itself */
     size_t count;
     int nodes;
     int ranks_per_node;
-    int secondary_group; /* hpZ's group size; 0 for none */
-    const char* plain;   /* format of ZeRO-3's weights */
+    int secondary_group; /* ranks in each group of hpZ; 0 without hpZ */
+    const char* plain;   /* format of weights in ZeRO-3 */
     const char* plain_gradients;
     const char* weights;
-    const char* differences; /* replaces weights and hpZ; null for none */
-    const char* intra_node;  /* gradients */
-    const char* inter_node;
+    const char* differences; /* format of weight differences, in place of weights and hpZ; null for none */
+    const char* intra_node;  /* format of gradients within nodes */
+    const char* inter_node;  /* format of gradients between nodes, as in zeropp_reduce_scatter */
     int error_feedback;
     double intra_node_gbit, inter_node_gbit, intra_node_us, inter_node_us, codec_gb, compute_ms, memory_gb,
         other_memory_gb;
 } zeropp_plan;
 
-/* A step on one rank: inter-node bytes sent, seconds, and bytes of memory. */
+/* A step on one rank: bytes sent to other nodes, seconds without and with overlap of communication, bytes of memory. */
 typedef struct zeropp_step {
     uint64_t inter_node;
     double seconds, overlapped_seconds;
@@ -212,22 +219,26 @@ typedef struct zeropp_step {
 typedef struct zeropp_prediction {
     zeropp_step before, after;
     int gains;          /* 1 if the step is at least 5 % shorter, without overlap or with it */
-    const char* advice; /* effect on the step, in a sentence; the thread's next prediction replaces both texts */
-    const char* report; /* zeropp-plan's report */
+    const char* advice; /* effect on the step, in a sentence; lives until the thread's next prediction */
+    const char* report; /* zeropp-plan's report; lives as long as `advice` */
 } zeropp_prediction;
 
-/* Fails for numbers that zeropp-plan refuses, such as a rate of 0, a time below 0 or NaN. */
+/* Predicts a step with ZeRO-3 (`before`) and with the formats of `plan` (`after`). Fails for numbers that zeropp-plan
+ * refuses, such as a rate of 0, a time below 0, or NaN. */
 ZEROPP_C_API zeropp_status zeropp_predict(const zeropp_plan* plan, zeropp_prediction* prediction);
-/* For nodes in sites of `nodes_per_site` nodes. `inter_site_` is the link of a whole site to others. `inter_site` are
- * two: the bytes that a rank sends to other sites, before and after. They are part of `inter_node`. */
+/* As zeropp_predict, for sites of `nodes_per_site` nodes. `inter_site_gbit` and `inter_site_us` are of the link of a
+ * whole site to other sites. `inter_site` is an array of two: bytes of `inter_node` that cross sites, before and
+ * after. */
 ZEROPP_C_API zeropp_status zeropp_predict_in_sites(const zeropp_plan* plan, int nodes_per_site, double inter_site_gbit,
                                                    double inter_site_us, zeropp_prediction* prediction,
                                                    uint64_t* inter_site);
 
-/* A message by itself: its size in bytes, encoding and decoding. On a GPU it begins at a whole 16 bytes. */
+/* Bytes of a message of `elements` elements in `format`. */
 ZEROPP_C_API zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes);
+/* Encodes `elements` elements of `tensor` to `message`. On a GPU, the message must begin at a multiple of 16 bytes. */
 ZEROPP_C_API zeropp_status zeropp_quantize(const char* format, zeropp_element element, const void* tensor,
                                            size_t elements, void* message, void* stream);
+/* Decodes `message`, as zeropp_quantize has encoded it, to `elements` elements of `tensor`. */
 ZEROPP_C_API zeropp_status zeropp_dequantize(const char* format, zeropp_element element, const void* message,
                                              size_t elements, void* tensor, void* stream);
 

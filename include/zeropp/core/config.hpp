@@ -4,16 +4,16 @@
 
 #include <cfloat>
 
-/// Marks functions for both host code and CUDA kernels.
+/// Marks a function that host code and CUDA kernels call.
 #if defined(__CUDACC__)
 #define ZEROPP_HOST_DEVICE __host__ __device__
 #else
 #define ZEROPP_HOST_DEVICE
 #endif
 
-// Arithmetic is specified to the bit, and NaN must survive it. -ffast-math and each of its parts break both silently,
-// so they stop the build. GCC defines one macro that is 0 under any of them. Clang has none for some; `ieee_arithmetic`
-// in core/math.hpp detects these at run time.
+// The library specifies its arithmetic to the bit, and NaN must survive. -ffast-math and each flag that it implies
+// break both silently, so these flags stop the build. Under any of them, GCC defines __GCC_IEC_559 as 0. Clang has no
+// macro for some of these flags; `ieee_arithmetic` (core/math.hpp) detects them at run time.
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) ||                               \
     (defined(__GCC_IEC_559) && __GCC_IEC_559 == 0)
 #error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math and the flags it stands for"
@@ -21,7 +21,7 @@
 
 namespace zeropp {
 
-/// In place of an optional part of a call: scratch memory, residuals, or a quantizer.
+/// Stands in place of an optional argument that is left out: scratch memory, residuals, or tensors to gather.
 struct none {};
 
 }  // namespace zeropp

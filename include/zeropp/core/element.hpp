@@ -12,15 +12,14 @@
 
 namespace zeropp {
 
-/// IEEE binary16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7e00, or 0xfe00 if its
-/// sign bit is set.
+/// IEEE binary16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7e00, with the sign kept.
 struct half {
     std::uint16_t bits;
 
     half() = default;
     constexpr ZEROPP_HOST_DEVICE explicit half(float x) : bits(from(x)) {}
 
-    /// The half with these bits.
+    /// The half with the given bits.
     static constexpr ZEROPP_HOST_DEVICE half from_bits(std::uint16_t bits) {
         half h(0.0f);
         h.bits = bits;
@@ -45,7 +44,7 @@ private:
         const std::uint32_t sign = (float_bits(x) >> 16) & 0x8000u;
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-        // Adding 0.5 aligns a subnormal's last bit with the float's last bit, so that the addition rounds.
+        // The last bit of a float near 0.5 is the last bit of a subnormal half, 2^-24. So adding 0.5 rounds to it.
         const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
         const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
         const std::uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
@@ -53,15 +52,14 @@ private:
     }
 };
 
-/// bfloat16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7fc0, or 0xffc0 if its sign bit
-/// is set.
+/// bfloat16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7fc0, with the sign kept.
 struct bfloat16 {
     std::uint16_t bits;
 
     bfloat16() = default;
     constexpr ZEROPP_HOST_DEVICE explicit bfloat16(float x) : bits(from(x)) {}
 
-    /// The bfloat16 with these bits.
+    /// The bfloat16 with the given bits.
     static constexpr ZEROPP_HOST_DEVICE bfloat16 from_bits(std::uint16_t bits) {
         bfloat16 b(0.0f);
         b.bits = bits;
@@ -74,7 +72,7 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
-        // In 32 bits up to the last step: otherwise compilers narrow one of the two results before the selection.
+        // Both results have 32 bits until one is chosen. Otherwise compilers narrow one first, in more vector code.
         const std::uint32_t b = float_bits(x);
         const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
         const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;
@@ -98,7 +96,7 @@ struct converting_element_traits {
     static constexpr ZEROPP_HOST_DEVICE T from_float(float x) noexcept { return static_cast<T>(x); }
 };
 
-/// Element types of the library. Names of quantizers and error texts use `name`.
+/// Traits of float; half and bfloat16 have traits, too. Names of quantizers and error texts contain `name`.
 template <>
 struct element_traits<float> : converting_element_traits<float> {
     static constexpr std::string_view name = "fp32";

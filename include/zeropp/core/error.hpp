@@ -14,24 +14,24 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// The arguments of a call break its contract. Thrown before any message is sent.
+/// Arguments break the contract of a call. Thrown before the call sends a message.
 class precondition_error : public error {
 public:
     using error::error;
 
-    /// "WHERE: expected EXPECTED, given GIVEN"
+    /// Makes the text "`where`: expected `expected`, given `given`".
     [[gnu::cold]] precondition_error(std::string_view where, std::string_view expected, std::string_view given)
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
-/// No survivor of a failure holds a copy of some elements. Thrown by recover_weights, on all ranks alike.
+/// Survivors of a failure hold no version of all elements to recover. Thrown by recover_weights, on all ranks.
 class no_copy_error : public precondition_error {
 public:
     /// The constructors of precondition_error.
     using precondition_error::precondition_error;
 };
 
-/// A collective cannot complete because of another rank. The ranks that are left may `shrink` and go on.
+/// A collective cannot complete because of another rank. The surviving ranks may `shrink` their transport and go on.
 class lost_rank_error : public error {
 public:
     using error::error;
@@ -43,29 +43,28 @@ public:
     using lost_rank_error::lost_rank_error;
 };
 
-/// A transport has waited for its whole timeout. In an operation, the text names the collective and its number, the
-/// operation, its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered in the world: the
-/// transport that was not split from another.
+/// A transport has waited for its whole timeout. The text of an operation names the collective with its number, the
+/// operation with its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered as before any split.
 class timeout_error : public lost_rank_error {
 public:
     using lost_rank_error::lost_rank_error;
 };
 
-/// The other ranks have agreed to go on without this one. Thrown by `shrink`; see shrinkable_transport.
+/// The other ranks have agreed to go on without this rank. Thrown by `shrink`; see shrinkable_transport.
 class excluded_error : public error {
 public:
     using error::error;
 };
 
-/// Bytes of a message, or of two replicas, differ between ranks, which are numbered as before any split.
+/// A message arrived with other bytes than were sent. Ranks are numbered as before any split.
 class integrity_error : public error {
 public:
     integrity_error(const std::string& text, int source, int destination)
         : error(text), source_(source), destination_(destination) {}
 
-    /// Rank that sent the message, or keeps the expected replica.
+    /// Rank that sent the message.
     int source() const { return source_; }
-    /// Rank that received the message, or keeps another replica.
+    /// Rank that received the message.
     int destination() const { return destination_; }
 
 private:

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Integer helpers for sizes, float arithmetic that rounds alike under all compiler flags, and random numbers by
-/// counter.
+/// Integer helpers for sizes, float arithmetic that rounds alike under all compiler flags, random numbers by counter.
 
 #include <zeropp/core/config.hpp>
 
@@ -24,11 +23,11 @@ constexpr ZEROPP_HOST_DEVICE std::size_t round_up(std::size_t n, std::size_t mul
 }
 
 /// a * b rounded to float; a product of zero is +0. Never fused with a later addition. A fused multiply-add would make
-/// the last bit depend on instruction set and optimiser, and differ between ranks, or host and GPU.
+/// the last bit depend on instruction set and optimiser, and differ between ranks, or between host and GPU.
 ///
 /// Compilers' barriers against contraction do not hold: GCC's vectoriser drops __builtin_assoc_barrier, and clang's
-/// contract(off) yields to -ffp-contract=fast. So the function adds 0 itself: fused or not, the value is rounded once.
-/// Only the sign of a product too small for a float depends on the compiler.
+/// contract(off) yields to -ffp-contract=fast. So `product` adds 0 itself: fused with this addition or not, the value
+/// is rounded once. Only the sign of a product too small for a float depends on the compiler.
 constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fadd_rn(__fmul_rn(a, b), 0.0f);
@@ -47,20 +46,20 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 }
 
 namespace detail {
-/// For its lifetime, this thread computes by IEEE's defaults: it keeps denormals, rounds to the nearest and does not
-/// trap. A framework, or -ffast-math at link time alone, may have set another mode, on this rank only.
+/// While an object lives, its thread computes in IEEE's default mode: denormals are kept, rounding is to nearest, and
+/// nothing traps. A framework, or -ffast-math at link time alone, may have set another mode on this rank only.
 class default_arithmetic {
 public:
     default_arithmetic(const default_arithmetic&) = delete;
     default_arithmetic& operator=(const default_arithmetic&) = delete;
 
 #if defined(__x86_64__)
-    // Ten times as fast as std::fesetenv, which also sets the x87 unit.
+    // Setting MXCSR is ten times as fast as std::fesetenv, which also sets the x87 unit.
     default_arithmetic() : before_(_mm_getcsr()) { set(defaults); }
     ~default_arithmetic() { set(before_); }
 
 private:
-    static constexpr unsigned flags = 0x3f;  // raised exceptions, no part of the mode
+    static constexpr unsigned flags = 0x3f;  // bits of raised exceptions, no part of the mode
     static constexpr unsigned defaults = 0x1f80;
 
     void set(unsigned mode) const {
@@ -82,7 +81,7 @@ private:
 }  // namespace detail
 
 /// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
-/// -fno-honor-nans. Clang has no macro for them; core/config.hpp refuses all other such flags at compile time.
+/// -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other parts of -ffast-math.
 inline bool ieee_arithmetic() {
     const detail::default_arithmetic by_default;
     const volatile float minus_zero = -0.0f;
@@ -90,23 +89,22 @@ inline bool ieee_arithmetic() {
     const volatile float nan = std::numeric_limits<float>::quiet_NaN();
     const float dividend = five;
     const float unordered = nan;
-    if (unordered == unordered) return false;  // not isnan, which clang refuses under these flags
-    // 5 times the float nearest to 1/3 would be 0x3fd55556.
+    if (unordered == unordered) return false;  // not isnan, which clang refuses under -fno-honor-nans
+    // With -freciprocal-math, 5 times the float nearest to 1/3 would be 0x3fd55556.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;
 }
 
-/// The bits of a float as an integer. The builtin replaces std::bit_cast, which device code may not call.
+/// The bits of x as an integer. The builtin replaces std::bit_cast, which device code may not call.
 constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 
-/// The float with these bits.
+/// The float with the given bits.
 constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-/// The bits of +infinity. A magnitude at or above them is Inf or NaN.
+/// The bits of +Inf. A float is Inf or NaN if its bits without the sign, as an integer, are at least this number.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 
-/// True if x is neither Inf nor NaN. Integer arithmetic, since compiler flags may assume the answer of float
-/// arithmetic.
+/// True if x is neither Inf nor NaN. Compares integers, since compiler flags may assume the result for floats.
 constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
 
 /// x, or 0 if x is Inf or NaN.

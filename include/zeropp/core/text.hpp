@@ -12,7 +12,7 @@
 namespace zeropp {
 
 /// Text of up to `Capacity` characters. Longer text is cut; equality also compares a hash of the lost characters.
-/// Trivially copyable, so it can travel between ranks.
+/// Trivially copyable, so ranks can send it as bytes.
 template <std::size_t Capacity>
 class text_in_place {
 public:
@@ -28,7 +28,7 @@ public:
         append(text);
     }
 
-    /// Appends `text`. Characters beyond the capacity only enter the hash.
+    /// Appends `text`. Characters beyond the capacity only change the hash.
     constexpr text_in_place& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) {
@@ -53,9 +53,9 @@ public:
         return append(std::string_view(&digit, 1));
     }
 
-    /// The characters that fit. Stays within the array even if a peer has sent a wrong size.
+    /// The text, cut to the capacity. Stays within the array even if another rank has sent a wrong size.
     constexpr operator std::string_view() const { return {characters_, size_ < capacity ? size_ : capacity}; }
-    /// The characters that fit, as a std::string.
+    /// The text, cut to the capacity, as a std::string.
     std::string str() const { return std::string(std::string_view(*this)); }
 
     friend constexpr bool operator==(const text_in_place& a, const text_in_place& b) {
@@ -66,7 +66,7 @@ private:
     template <std::size_t>
     friend class text_in_place;
 
-    /// Adds a value to the FNV-1a hash of lost characters.
+    /// Adds `what` to the FNV-1a hash of lost characters.
     constexpr text_in_place& lose(std::uint64_t what) {
         lost_ = ((lost_ == 0 ? 0xcbf29ce484222325 : lost_) ^ what) * 0x100000001b3;
         return *this;
@@ -79,11 +79,11 @@ private:
 
 /// A name, or a few words.
 using short_text = text_in_place<95>;
-/// The part of a call that ranks must agree on. Longer than any such text of the library.
+/// Words of a call that must be equal on all ranks. The capacity is larger than any such text of the library.
 using agreed_text = text_in_place<223>;
 
 namespace detail {
-/// Text such as "0, 1, 3".
+/// The numbers as text, such as "0, 1, 3".
 [[gnu::cold]] inline std::string text_of(std::span<const int> numbers) {
     std::string text;
     for (const int n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);

@@ -16,7 +16,7 @@ struct host_space {};
 /// Memory of a GPU. Host code cannot read it.
 struct device_space {};
 
-/// A pointer and a number of elements in one memory space. Does not own them.
+/// An array in memory of `Space`: a pointer and a number of elements. Does not own the elements.
 template <class T, class Space>
 class view {
 public:
@@ -26,16 +26,16 @@ public:
     constexpr view() = default;
     constexpr view(T* data, std::size_t size) : data_(data), size_(size) {}
 
-    /// Converts from a view of mutable elements.
     template <class U>
         requires(!std::is_const_v<U> && std::same_as<const U, T>)
     constexpr view(const view<U, Space>& other) : data_(other.data()), size_(other.size()) {}
 
-    /// Address of the first element, and number of elements.
+    /// Address of the first element.
     constexpr T* data() const { return data_; }
+    /// Number of elements.
     constexpr std::size_t size() const { return size_; }
 
-    /// Size of the elements in bytes.
+    /// Size of the array in bytes.
     constexpr std::size_t size_bytes() const { return size_ * sizeof(T); }
 
     /// Elements [offset, offset + count). Requires offset + count <= size().
@@ -46,9 +46,10 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Views of host memory and of GPU memory.
+/// A view of host memory.
 template <class T>
 using host_view = view<T, host_space>;
+/// A view of GPU memory.
 template <class T>
 using device_view = view<T, device_space>;
 
@@ -88,10 +89,9 @@ constexpr auto as_view(R&& array) {
 }
 
 namespace detail {
-/// The address as an integer: pointers into different arrays have no order.
+/// The address as an integer, since pointers into different arrays have no order.
 inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-/// True if two arrays share memory.
 template <class A, class B, class Space>
 bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
     return a.size() != 0 && b.size() != 0 && address_of(a.data()) < address_of(b.data() + b.size()) &&
@@ -99,7 +99,7 @@ bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
 }
 }  // namespace detail
 
-/// An array with writable elements.
+/// An array_in `Space` with writable elements.
 template <class R, class Space>
 concept mutable_array_in =
     array_in<R, Space> && !std::is_const_v<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;

@@ -44,7 +44,7 @@ public:
     host_view<std::byte> view() { return {memory_.get(), size()}; }
     host_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` bytes of host memory to the start. Blocks.
+    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks.
     void assign(const void* from, std::size_t bytes) {
         if (bytes != 0) std::memcpy(memory_.get(), from, bytes);
     }
@@ -57,7 +57,7 @@ private:
         void operator()(std::byte* memory) const { resource->deallocate(memory, bytes, workspace_alignment); }
     };
 
-    /// Size in bytes; 0 after a move.
+    /// Size of the workspace in bytes; 0 after a move.
     std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
 
     std::unique_ptr<std::byte, release> memory_;

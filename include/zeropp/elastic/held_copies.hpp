@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Copies of weights and of shards that ranks hold: who holds which elements, and where they lie in a rank's memory.
+/// Copies of weights and of shards: which rank holds which elements, and where the elements lie in its memory.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
@@ -26,14 +26,14 @@
 
 namespace zeropp::detail {
 
-/// True if Q stores elements of its own type.
+/// True if Q stores elements unquantized, in the element type of Q.
 template <quantizer Q>
 inline constexpr bool stores_own_elements = false;
 template <quantizer Q>
     requires stores_elements<Q, typename Q::element_type>
 inline constexpr bool stores_own_elements<Q> = true;
 
-/// Type in which stored weights move: their own if Q stores elements, otherwise T, to which the owner decodes them.
+/// Element type in which stored weights move: of Q if Q stores elements, otherwise T, to which the sender decodes.
 template <quantizer Q, class T>
 struct moved_element {
     using type = T;
@@ -44,7 +44,7 @@ struct moved_element<Q, T> {
     using type = typename Q::element_type;
 };
 
-/// Copies of a secondary partition: one in each group. Elements lie in one message.
+/// Copies in a secondary partition: each group holds one copy, in one message on each rank.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Topology& before, const Tensors& tensors) {
     std::vector<held_copy> copies;
@@ -56,8 +56,8 @@ std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Top
     return copies;
 }
 
-/// Copies of shards of all ranks. for_each_kept(rank, f) calls f(owner) for each shard that `rank` keeps. A shard's
-/// copies are in the order of the ranks that keep them.
+/// Copies of all ranks' shards. for_each_kept(rank, f) calls f(owner) for each shard that `rank` keeps. The c-th copy
+/// has, of each shard, the c-th rank that keeps it.
 template <class ForEachKept>
 std::vector<held_copy> copies_of_shards(const std::vector<segment>& segments, int ranks, ForEachKept for_each_kept) {
     std::vector<held_copy> copies;
@@ -72,7 +72,7 @@ std::vector<held_copy> copies_of_shards(const std::vector<segment>& segments, in
     return copies;
 }
 
-/// Copies of a secondary replica: one in each group.
+/// Copies in a secondary replica: each group holds one copy.
 template <quantizer Exact, class Space, quantizer IntraNode, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode>&, const Topology& before,
                                  const Tensors& tensors) {
@@ -81,7 +81,7 @@ std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode
     });
 }
 
-/// Copies of shards in mirrors: one in each partner node.
+/// Copies in mirrors: each partner node of a shard's owner holds one copy of that shard.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& before, const Tensors& tensors) {
     return copies_of_shards(segments_over(tensors, before.size()), before.size(), [&](int rank, auto f) {
@@ -89,8 +89,8 @@ std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& 
     });
 }
 
-/// Problem if `copies` were not made for `rank` of the topology `before` the failure, or lack a rank's shard, as
-/// "expected ..., given ..."; empty if none.
+/// Why `copies` were not made for `rank` of `before`, the topology before the failure, or lack some rank's shard. As
+/// "expected ..., given ..."; empty if neither.
 template <class Copies, topology Topology>
 std::string copies_problem(const Copies& copies, const Topology& before, int rank) {
     std::string problem = copies.place_problem(before, rank);
@@ -103,7 +103,8 @@ std::string copies_problem(const Copies& copies, const Topology& before, int ran
     return problem;
 }
 
-/// Addresses of pieces in the messages of `kept`, or in `decoded`, to which they are decoded unless they are elements.
+/// Function that returns the address of a piece on this rank. Pieces lie in the messages of `kept` if these hold
+/// elements. Otherwise this decodes all messages to `decoded`, where pieces then lie.
 template <class Moved, execution Execution, class Kept, class Tensors>
 auto stored_elements(const Execution& exec, const Kept& kept, const Tensors& tensors,
                      workspace<typename Execution::space>& decoded) {

@@ -12,9 +12,9 @@
 
 namespace zeropp {
 
-/// Ranks of the groups that mirror each other's shards (shard_mirror): the group of `rank` and its partner, in
-/// increasing order. Groups are partners in pairs; of an odd number, the last three are. Throws precondition_error if
-/// there is one group, or no such rank.
+/// Ranks, in increasing order, of the group of `rank` and its partner groups, which mirror each other's shards
+/// (shard_mirror). Groups are partners in pairs. If their number is odd, the last three groups are partners. Throws
+/// precondition_error if there is only one group, or if `rank` does not exist.
 template <topology Topology>
 std::vector<int> partner_ranks(const Topology& ranks, int rank) {
     const int groups = ranks.groups();
@@ -32,14 +32,15 @@ std::vector<int> partner_ranks(const Topology& ranks, int rank) {
 
 namespace detail {
 
-/// A message that a rank keeps: of the shards of `owner`, from slot `slot` of those that it serves among partners.
+/// A message that a rank keeps for a partner: the shards of rank `owner`. Among the messages of the slots that the
+/// keeper serves, it is the one with index `slot`.
 struct mirrored_shard {
     int slot;
     int owner;
 };
 
-/// Messages that `rank` keeps for its partners: in each range of slots that it serves, one of each other partner group.
-/// `members` are its partner_ranks, and `partners` their topology.
+/// Messages that `rank` keeps: for each column that it serves, the message of the slot of each other partner group.
+/// `members` are the partner_ranks of `rank`, and `partners` is the topology of these ranks.
 template <topology Topology>
 std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vector<int>& members, int rank) {
     const int own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
@@ -51,7 +52,7 @@ std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vec
     return kept;
 }
 
-/// The same for a rank of `ranks`.
+/// Messages that `rank` of the topology `ranks` keeps for its partners.
 template <topology Topology>
 std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
     const std::vector<int> members = partner_ranks(ranks, rank);

@@ -34,7 +34,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// Why `operand` is not the shard of `rank` in `of`, as "expected ..., given ..."; empty if it is.
+/// Why `operand` is not the shard of `rank` in the division `of`, as "expected ..., given ..."; empty if it is.
 template <class T, class Space>
 std::string shard_problem_of(const array_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
     if (of.size() != 1) return "expected a list of " + std::to_string(of.size()) + " shards, given an array";
@@ -46,8 +46,8 @@ std::string shard_problem_of(const list_operand<T, Space>& operand, const std::v
     return operand.shard_problem(list_division(of, nullptr, 0, 0), rank);
 }
 
-/// Moves pieces to their destinations chunk by chunk: each rank's pieces are one message, which all ranks gather.
-/// `address(piece)` is the address of a piece on its source.
+/// Moves the pieces of `plan` to their destinations, chunk by chunk. In each chunk, the pieces from one rank are one
+/// message, and all ranks gather all messages. address(piece) is the address of a piece on the rank that sends it.
 template <class Moved, execution Execution, class Communicator, class Out, class Address>
 void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan& plan, const Out& out,
                  Address address) {
@@ -82,13 +82,12 @@ void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan&
     });
 }
 
-/// Version that a rank has stored, if any.
 struct stored_version {
     std::uint64_t version;
-    std::uint64_t stored;  // 1 or 0
+    std::uint64_t stored;  // 1 if there is a version, otherwise 0
 };
 
-/// Versions of all ranks. Blocks.
+/// The versions that all ranks keep, by rank. Blocks.
 template <execution Execution, class Communicator>
 std::vector<stored_version> gather_versions(const Execution& exec, Communicator& comm,
                                             const std::optional<std::uint64_t>& version) {
@@ -104,8 +103,8 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
     return versions;
 }
 
-/// Makes the newest version that survivors hold of all elements the one to recover, and returns it; 0 if nothing is to
-/// be recovered, and nothing stored. Throws no_copy_error if there is none.
+/// Returns the newest version of which survivors hold all elements to recover, and lets `plan` use copies of that
+/// version only. Without one: returns 0 if nothing is stored nor to be recovered, otherwise throws no_copy_error.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -133,7 +132,8 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
                         "each element in the secondary partition, replica or mirror of a surviving rank", given);
 }
 
-/// Agrees on the call with the other ranks of `comm`. Throws precondition_error if this rank has a problem.
+/// Begins a recovery: checks the arguments and, if the transport is `checked`, compares them with other ranks'. Throws
+/// precondition_error if an argument is wrong: if problem(), for example, returns a text.
 template <class Communicator, class Call, class Out, class Problem>
 void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, const Out& out, Problem problem) {
     const auto& from = recovery.from;
@@ -156,34 +156,34 @@ void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, co
 
 }  // namespace detail
 
-/// Recovers the weights that ranks have taken with them: survivors of a failure, on the communicator that `shrink` has
-/// made, get their new shards from the secondary partitions, or the secondary replicas, that survivors hold. Each node
-/// holds all weights. A node that has lost a rank has lost its part, which other nodes hold.
+/// Recovers the weights that dead ranks have taken with them. Survivors of a failure call this on the communicator that
+/// `shrink` has made. Each gets its new shards from the secondary partitions, or secondary replicas, that survivors
+/// hold. Each node held all weights. If it has lost a rank, other nodes hold that rank's part.
 ///
-/// Or recovers any lost shards, such as of an optimizer's moments, from mirrors (shard_mirror): with lost_shards_only,
-/// since a mirror holds the shards of partners alone.
+/// Or recovers lost shards of other tensors, such as an optimizer's moments, from mirrors (shard_mirror). This needs
+/// lost_shards_only, because a mirror holds only the shards of partners.
 ///
-/// Recovers the newest version that survivors hold of all elements, or of all that are lost with lost_shards_only, and
-/// returns it; 0 if nothing is lost and nothing stored. Ranks that stored another version, as when a rank dies between
-/// two stores, do not count as holders.
+/// Recovers the newest version of which survivors hold all elements or, with lost_shards_only, all lost elements.
+/// Returns this version; 0 if no rank has stored one and nothing is to be recovered. Ranks that stored another version
+/// do not count as holders. Versions differ if a rank has died between two stores.
 ///
-/// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only its sizes are used.
+/// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only sizes are used.
 ///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's
 ///           shards of these tensors over the ranks of `comm`
-/// Result    shard == this rank's part of the stored weights. Of a partition: of the whole tensors that
-///           secondary_partition_gather makes, the same bits. For weights that were stored after a quantized gather,
-///           these are the quantized weights. Of a replica: its elements, which do not go through its quantizer
-///           `IntraNode`. Of a mirror: the shards that mirror_shards has sent, each through decode(encode(...))
+/// Result    shard == this rank's shard of the stored weights. From a partition: of the whole tensors that
+///           secondary_partition_gather makes, with the same bits. If these weights were stored after a quantized
+///           gather, they are quantized. From a replica: of its elements, not quantized by `IntraNode`. From a mirror:
+///           of the shards that mirror_shards has sent, as decode(encode(...)) of each
 /// Moves     each element from one survivor, by an all-gather of chunks: each element between nodes once per link.
-///           Elements move as they are stored by `cast_to`, otherwise decoded. Besides, 16 bytes for each rank
-/// Memory    about chunk_bytes times the number of ranks that gather, divided by the number of holders. For a
-///           block quantizer also the decoded part of this rank
+///           Elements that `cast_to` has stored move as they are, others decoded. Besides, 16 bytes for each rank
+/// Memory    about chunk_bytes times the number of ranks of `comm`, divided by the number of holders of an element.
+///           For a block quantizer also the messages that this rank keeps, decoded
 /// Order     blocks. Allocates
 /// Requires  the same survivors, tensors, element type, quantizer and options on all ranks; shards apart from
 ///           `secondary`; replicas of the shards of all ranks (no shard_owners)
 /// Throws    no_copy_error on all ranks alike, naming the lost elements, if survivors hold no version of all elements;
-///           precondition_error before any message: sizes or places that do not fit; on every rank alike if the fault
-///           is on all and does not depend on the rank, or the transport is `checked`
+///           precondition_error before any message: sizes or topologies that do not fit; on every rank alike if the
+///           fault is on all and does not depend on the rank, or the transport is `checked`
 template <execution Execution, class Communicator, topology Topology,
           detail::copies_in<typename Execution::space> Secondary, class Tensors,
           mutable_tensors_in<typename Execution::space> Shard>
@@ -218,14 +218,13 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
 }
 
 /// Divides tensors anew over the survivors of a failure: from their old shards, to shards over the communicator that
-/// `shrink` has made. Elements of shards that were lost stay as they are in `shard`: fill them before, by
-/// recover_weights, or with zeros for an optimizer's moments. Exact: elements move as they are.
+/// `shrink` has made. Elements of lost shards keep the values that `shard` has: fill these before, by recover_weights,
+/// or with zeros for an optimizer's moments. Exact: elements move without conversion.
 ///
-/// Shapes    tensors: n, or the tensor_list of whole tensors over the ranks before; only its sizes are used.
-///           old_shard [partition(n, from.before.size()).size(the rank before)] and shard
+/// Shapes    tensors: n, or the tensor_list of whole tensors over the ranks before the failure; only sizes are used.
+///           old_shard [partition(n, from.before.size()).size(the rank before the failure)] and shard
 ///           [partition(n, comm.size()).size(comm.rank())], of one element type, or tensor_lists of these shards
-/// Moves     each element from its owner to all survivors, by an all-gather of chunks: each element between nodes once
-///           per link
+/// Moves     each element from its owner to all survivors, by an all-gather of chunks: once per link between nodes
 /// Memory    about options.chunk_bytes. `lost_shards_only` has no effect
 /// Order     blocks. Allocates
 /// Requires  the same survivors, tensors, element type and options on all ranks; shards apart from old shards

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Copies of ranks' shards on partner nodes, as of an optimizer's moments, from which survivors of a failure recover
-/// them.
+/// Copies of shards on partner nodes, for example of an optimizer's moments: survivors of a failure recover from them.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/kept_messages.hpp>
@@ -26,21 +25,21 @@
 
 namespace zeropp {
 
-/// Copies of the shards of ranks on partner nodes (partner_ranks), in messages of `Quantizer`. Each rank's shards have
-/// a copy on one other node, or on two if the number of nodes is odd and it is on one of the last three. Refers to the
-/// caller's storage, of `storage_bytes(...)`, for as long as it is used.
+/// Copies that a rank keeps of shards of other nodes' ranks, in messages of `Quantizer`. Each rank's shards have a copy
+/// on the partner node (partner_ranks). With an odd number of nodes, the shards of the last three have two copies.
+/// Refers to the caller's storage of `storage_bytes(...)`, which must outlive the mirror.
 ///
-/// `mirror_shards` brings them up to date, and stamps them with a version: the step, for example. `recover_weights`
-/// takes them for the shards of ranks that have died.
+/// `mirror_shards` brings the copies up to date, and stamps them with a version, such as the number of the step.
+/// `recover_weights` takes the shards of dead ranks from the copies.
 template <quantizer Quantizer, class Space>
 class shard_mirror : public kept_messages<Quantizer, Space> {
     using base = kept_messages<Quantizer, Space>;
 
 public:
-    /// Empty, on rank `rank` of `ranks`. `tensors` is an element count or a tensor_list of whole tensors over `ranks`;
-    /// their shards are mirrored. Allocates 8 bytes for each shard that it keeps and, for a list, a table of 48 bytes
-    /// for each tensor, for which it blocks in device_space. Throws precondition_error unless there are several nodes,
-    /// a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
+    /// An empty mirror on `rank` of `ranks`, for the shards of `tensors`: an element count, or a tensor_list of whole
+    /// tensors over `ranks`. Allocates 8 bytes for each rank of which it keeps a copy. For a list, also allocates a
+    /// table of 48 bytes for each tensor, and blocks in device_space. Throws precondition_error unless there are
+    /// several nodes, a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     shard_mirror(const Quantizer& q, const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage)
         : base("shard_mirror", q, tensors, {ranks.size()}, detail::mirrored_by(ranks, rank).size(), storage),
@@ -51,27 +50,29 @@ public:
         base::keep_table(tensors);
     }
 
-    /// Bytes of storage on `rank`: one message for each shard that it keeps. Smaller nodes keep more on a rank.
+    /// Bytes of storage on `rank`: one message for each rank of which it keeps a copy, more on smaller nodes.
     template <topology Topology>
     static std::size_t storage_bytes(const Quantizer&, const Topology& ranks, const tensors_shape& tensors, int rank) {
         return detail::mirrored_by(ranks, rank).size() * base::bytes_of(tensors, {ranks.size()});
     }
 
-    /// Number of ranks before a failure, and this rank.
+    /// Number of ranks over which tensors are divided.
     int size() const { return base::over().count; }
+    /// This rank.
     int rank() const { return rank_; }
 
     // For collectives.
 
-    /// Stored messages, and the ranks that own their shards.
+    /// The kept messages, in the order of storage: slot and owner of each.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
+    /// Owners of the kept messages' shards, in the order of storage.
     std::vector<int> kept_owners() const {
         std::vector<int> owners;
         owners.reserve(kept_.size());
         for (const detail::mirrored_shard& kept : kept_) owners.push_back(kept.owner);
         return owners;
     }
-    /// Why the mirror is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
+    /// Why the mirror was not made for `rank` of `ranks`, as "expected ..., given ..."; empty if it was.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         if (rank_ == rank && topology_ == topology_digest(ranks)) return {};
@@ -79,11 +80,12 @@ public:
                ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size()) + " in " +
                (size() == ranks.size() ? "other places" : "other groups");
     }
-    /// Why `shard` is not this rank's, or `rank` of `partners` are not its partners.
+    /// Why `shard` is not this rank's shard, as "expected ..., given ..."; empty if it is.
     template <class Operand>
     std::string shard_problem(const Operand& shard) const {
         return base::shard_problem(shard, rank_, "mirror");
     }
+    /// Why `partners` is not the topology of this rank and its partners, with this rank as `rank`; empty if it is.
     template <topology Topology>
     std::string partners_problem(const Topology& partners, int rank) const {
         if (partners_.topology == topology_digest(partners) && partners_.own == rank) return {};
@@ -91,13 +93,13 @@ public:
                " of a communicator over topology.shrink(partner_ranks(topology, rank)), given rank " +
                std::to_string(rank) + " of " + group_sizes_text(partners);
     }
-    /// Text that partners agree on besides tensors and version.
+    /// Text that must be equal on all partners, besides tensors and version.
     agreed_text text() const {
         return agreed_text("partners from rank ").append(partners_.first).append(" of topology ").append(topology_);
     }
 
 private:
-    /// Digest of the partners' topology, the first of their ranks, and this rank's number among them.
+    /// Digest of the topology of this rank and its partners, their lowest rank, and this rank's index among them.
     struct partners_identity {
         std::uint64_t topology;
         int first;
@@ -110,8 +112,8 @@ private:
     std::vector<detail::mirrored_shard> kept_;
 };
 
-/// Bytes of workspace that mirror_shards needs on a communicator of `partners`, for `tensors`, an element count or a
-/// tensor_list of whole tensors, over `ranks`: one message for each slot that a rank may serve.
+/// Bytes of workspace that mirror_shards needs on a communicator of topology `partners`: one message for each slot that
+/// a rank may serve. `tensors` is an element count, or a tensor_list of whole tensors over `ranks`.
 template <topology Topology, topology Partners, quantizer Quantizer>
 std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners& partners, const Quantizer&,
                                           const tensors_shape& tensors) {
@@ -119,18 +121,18 @@ std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners&
            detail::over_ranks(ranks, tensors, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
 }
 
-/// Sends this rank's shards to its partners, and keeps theirs in `mirror`, as `version`. `partners` is a communicator
-/// of the ranks that mirror each other, over exactly this topology:
+/// Sends this rank's shards to its partners, and keeps the partners' shards in `mirror`, as `version`. `partners` is a
+/// communicator of this rank and its partners, over exactly this topology:
 ///
 ///     const auto ranks = partner_ranks(comm.topology(), comm.rank());
 ///     communicator partners(comm.topology().shrink(ranks), comm.world().split(ranks));
 ///
 /// Shapes    shard [partition(n, mirror.size()).size(mirror.rank())], or a tensor_list of this rank's shards; scratch
 ///           as mirror_shards_workspace_bytes(...), aligned to 16 bytes
-/// Result    mirror.version() == version. If it throws, the mirror keeps its old shards and version. If work fails
-///           later on a queue or stream, `invalidate` it
-/// Moves     one message to the rank of the same index on each partner node. Ranks of smaller nodes also exchange the
-///           indices that only larger nodes have
+/// Result    mirror.version() == version. If the call throws, the mirror keeps its old shards and version. If work
+///           fails later on a queue or stream, `invalidate` the mirror
+/// Moves     one message to the rank of equal index on each partner node. Ranks of smaller nodes also exchange messages
+///           of indices that only larger nodes have
 /// Order     enqueued on `exec`. host{} has finished on return. Shards, mirror, communicator and execution must outlive
 ///           the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same tensors, element type, quantizer and version on all partners

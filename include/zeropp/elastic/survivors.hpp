@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Survivors of a failure: which of them hold which elements, and which pieces they send to each other.
+/// Survivors of a failure: which survivor holds which elements, and which pieces survivors send to each other.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
@@ -20,15 +20,15 @@
 
 namespace zeropp {
 
-/// The ranks that have survived a failure, and the topology before it, over which weights were stored.
+/// The survivors of a failure, and the topology before the failure, over which weights were stored.
 template <topology Topology>
 struct survivors_of {
-    /// Topology of all ranks: of the communicator that was shrunk or, for secondary partitions, of their groups.
+    /// Topology before the failure: of the communicator that was shrunk or, for a secondary partition, of its groups.
     Topology before;
-    /// Rank there of each rank that is left, in increasing order, as `shrink` returns them.
+    /// Ranks of the survivors in `before`, in increasing order, as `shrink` returns them.
     std::vector<int> ranks;
 
-    /// Why these are not the ranks of a communicator of `size` ranks, as "expected ..., given ..."; empty if they are.
+    /// Why a communicator of `size` ranks cannot have these survivors, as "expected ..., given ..."; empty if it can.
     std::string problem(int size) const {
         const bool increase = std::ranges::is_sorted(ranks, std::less_equal());
         const bool exist = ranks.empty() || (ranks.front() >= 0 && ranks.back() < before.size());
@@ -42,16 +42,16 @@ survivors_of(Topology, std::vector<int>) -> survivors_of<Topology>;
 
 /// Options of recover_weights and redistribute_shards.
 struct recovery_options {
-    /// Recovers only elements of the shards of ranks that died, and leaves the others as they are. redistribute_shards
-    /// then brings the others, in their full precision.
+    /// Recovers only the elements of dead ranks' shards, and leaves all other elements as they are. Then
+    /// redistribute_shards brings the other elements, in full precision.
     bool lost_shards_only = false;
-    /// Bytes of elements that move at a time. Bounds the workspace: see there.
+    /// Bytes of elements that move at a time. Bounds the workspace that a recovery allocates.
     std::size_t chunk_bytes = std::size_t{16} << 20;
 };
 
 namespace detail {
 
-/// Segments of an array, or of each tensor of a list, over `ranks` ranks.
+/// Division over `ranks` ranks of an array, or of each tensor of a list.
 inline std::vector<segment> segments_over(std::size_t elements, int ranks) {
     const partition part(elements, ranks);
     return {{part, part.slice_size(), {}}};
@@ -61,7 +61,7 @@ std::vector<segment> segments_over(const tensor_list<T, Space>& tensors, int ran
     return tensors.segments(ranks);
 }
 
-/// The parts of a recovery: survivors, tensors, options, and the tensors' division before and after the failure.
+/// Arguments of a recovery, and the tensors' divisions before and after the failure.
 template <topology Topology, class Tensors>
 struct recovery_call {
     const survivors_of<Topology>& from;
@@ -70,19 +70,18 @@ struct recovery_call {
     std::vector<segment> before;
     std::vector<segment> after;
 
-    /// Over the `size` ranks of the survivors' communicator.
     recovery_call(const survivors_of<Topology>& survivors, const Tensors& all, const recovery_options& how, int size)
         : from(survivors), tensors(all), options(how), before(segments_over(all, survivors.before.size())),
           after(segments_over(all, size)) {}
 };
 
-/// One copy of all elements: its division, and the rank before the failure that holds each shard of it, or -1.
+/// One copy of all elements: its division into shards, and the rank before the failure that holds each, or -1.
 struct held_copy {
     std::vector<segment> segments;
     std::vector<int> holders;
 };
 
-/// Elements [begin, begin + count) of a tensor that the survivor `from` sends to `to`, at byte `offset` of its message.
+/// A piece: elements [begin, begin + count) of a tensor, from survivor `from` to `to`, at byte `offset` of the message.
 struct recovered_piece {
     std::size_t tensor;
     std::size_t begin;
@@ -92,18 +91,17 @@ struct recovered_piece {
     std::size_t offset;
 };
 
-/// Elements [begin, end) of a tensor.
 struct lost_range {
     std::size_t tensor;
     std::size_t begin;
     std::size_t end;
 };
 
-/// The pieces of all survivors, computed alike on each of them without communication. Each element has one source. If
-/// several survivors hold it, they share the work.
+/// The pieces that all survivors send. Every survivor computes the same pieces, without communication. Each element has
+/// one source. Survivors that hold the same elements divide these among themselves.
 class recovery_plan {
 public:
-    /// For survivor `rank` of `call`, with elements of `element_bytes` bytes.
+    /// For the recovery `call` on survivor `rank`, with elements of `element_bytes` bytes.
     template <class Call>
     recovery_plan(const Call& call, std::vector<held_copy> copies, int rank, std::size_t element_bytes)
         : before_(call.before), after_(call.after), copies_(std::move(copies)), rank_(rank),
@@ -125,14 +123,14 @@ public:
 
     std::size_t chunks() const { return chunks_.size(); }
 
-    /// Copies of a survivor count if holds[survivor].
+    /// Lets copies on a survivor count only if holds[survivor].
     void count_copies_of(std::vector<bool> holds) { holds_ = std::move(holds); }
 
-    /// Offset of this survivor's shard in tensor t.
+    /// Offset of this survivor's new shard in tensor t.
     std::size_t own_offset(std::size_t t) const { return after_[t].part.offset(rank_); }
 
-    /// Calls use(recovered_piece) for each piece of a chunk, on each rank in the same order. Returns the bytes of each
-    /// rank's message: of the longest one.
+    /// Calls use(recovered_piece) for each piece of a chunk, in one order on all ranks. Returns the bytes of the
+    /// longest message of a rank; all messages have this size.
     template <class Use>
     std::size_t for_each_piece(std::size_t chunk, Use use) const {
         std::vector<std::size_t> used(holds_.size());
@@ -140,7 +138,7 @@ public:
                      [&](std::size_t t, std::size_t begin, std::size_t end, int to, const std::vector<int>& holders) {
                          if (holders.empty()) return;
                          for (std::size_t h = 0; begin < end; ++h) {
-                             // The first holder differs from shard to shard: short runs do not all fall to one.
+                             // Each destination begins with another holder: short runs do not all fall to one.
                              const int source = holders[(h + static_cast<std::size_t>(to)) % holders.size()];
                              const std::size_t share = ceil_div(end - begin, holders.size() - h);
                              const std::size_t count = std::min(std::max(share, message_place::alignment), end - begin);
@@ -153,7 +151,7 @@ public:
         return *std::ranges::max_element(used);
     }
 
-    /// Elements that no survivor holds, among all or among lost shards.
+    /// Elements to recover that no survivor holds, in ranges as long as possible.
     std::vector<lost_range> lost() const {
         std::vector<lost_range> ranges;
         for (std::size_t c = 0; c != chunks_.size(); ++c) {
@@ -175,8 +173,7 @@ public:
     }
 
 private:
-    /// Calls use(tensor, begin, end, destination, holders) for runs of elements that one shard receives and that the
-    /// same survivors hold.
+    /// Calls use(tensor, begin, end, destination, holders) for runs of elements with equal destination and holders.
     template <class Use>
     void for_each_run(const list_slices& chunk, Use use) const {
         std::vector<int> holders;
@@ -198,8 +195,7 @@ private:
         }
     }
 
-    /// Finds the holders of element `begin` of tensor t. Returns the end of the elements, at most `end`, with the same
-    /// holders.
+    /// Finds the survivors that hold element `begin` of tensor t. Returns the end, at most `end`, of their common run.
     std::size_t find_holders(std::size_t t, std::size_t begin, std::size_t end, std::vector<int>& holders) const {
         holders.clear();
         for (const held_copy& copy : copies_) {
@@ -219,12 +215,12 @@ private:
     int rank_;
     std::size_t element_bytes_;
     bool lost_shards_only_;
-    std::vector<int> survivor_;  // number among the survivors of each rank before the failure, or -1
-    std::vector<bool> holds_;    // by survivor
+    std::vector<int> survivor_;  // of each rank before the failure: its rank now, or -1
+    std::vector<bool> holds_;    // of each survivor: true if its copies count
     list_chunks chunks_{list_division({}, nullptr, 0, 0), 1, 1};
 };
 
-/// Text such as "elements 3 to 9 of tensor 1, elements ..."; of the first ranges if there are many.
+/// Text such as "elements 3 to 9 of tensor 1, elements ...", with at most three ranges and the number of others.
 [[gnu::cold]] inline std::string text_of(const std::vector<lost_range>& ranges) {
     constexpr std::size_t named = 3;
     std::string text;

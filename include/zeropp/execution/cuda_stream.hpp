@@ -39,11 +39,11 @@ inline void require_cuda(cudaError_t code, const char* call) {
 }
 }  // namespace detail
 
-/// Enqueues work on a CUDA stream that the caller owns and keeps alive. Copies refer to the same stream.
+/// Enqueues work on a CUDA stream that the caller owns and keeps alive. Copies of a cuda_stream refer to one stream.
 ///
 /// Enqueueing allocates nothing, never synchronises and reads no results back. So collectives can be captured into a
-/// CUDA graph if their transport can. Events come from a pool that grows to the number in use at one time. Requires
-/// that the calling thread's current device is the stream's, in every call.
+/// CUDA graph if their transport can. Events come from a pool, which grows to the number of events that exist at one
+/// time. In every call, the current device of the calling thread must be the stream's.
 class cuda_stream {
     struct pool {
         std::mutex mutex;
@@ -57,7 +57,7 @@ class cuda_stream {
 public:
     using space = device_space;
 
-    /// A point in a stream's work. Default-constructed: already complete.
+    /// A point in a stream's work. A default-constructed event is complete.
     class event {
     public:
         event() = default;
@@ -69,7 +69,7 @@ public:
         }
         ~event() {
             if (!native_) return;
-            // cudaStreamWaitEvent has captured the point, so that the event can be used again at once.
+            // Streams that wait for this point keep it (cudaStreamWaitEvent), so the CUDA event can be reused at once.
             const std::lock_guard lock(pool_->mutex);
             pool_->free.push_back(native_);
         }
@@ -84,7 +84,7 @@ public:
             if (!native_) return true;
             const cudaError_t found = cudaEventQuery(native_);
             if (found == cudaErrorNotReady) {
-                cudaGetLastError();  // not an error, and the caller's next check must not find it
+                cudaGetLastError();  // no failure: the caller's next check must not find it
                 return false;
             }
             detail::require_cuda(found, "cudaEventQuery");
@@ -99,8 +99,7 @@ public:
         cudaEvent_t native_ = nullptr;
     };
 
-    /// Borrows `stream`. Throws precondition_error if it is of another device than the current one, where CUDA 12.8 or
-    /// newer says so.
+    /// Borrows `stream`. From CUDA 12.8 on, throws precondition_error if the stream is not of the current device.
     explicit cuda_stream(cudaStream_t stream) : native_(stream), pool_(std::make_shared<pool>()) {
         int device = 0;
         detail::require_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -133,7 +132,7 @@ public:
     /// The borrowed stream.
     cudaStream_t native() const { return native_; }
 
-    /// Number of multiprocessors of the stream's device. It sets the size of grids.
+    /// Number of multiprocessors of the stream's device, which sets the size of grids.
     int multiprocessors() const { return multiprocessors_; }
     /// Compute capability of the stream's device: major * 10 + minor.
     int compute_capability() const { return compute_capability_; }
@@ -161,7 +160,7 @@ public:
         if (other.native_) detail::require_cuda(cudaStreamWaitEvent(native_, other.native_, 0), "cudaStreamWaitEvent");
     }
 
-    /// Blocks until all enqueued work is complete.
+    /// Blocks the caller until all enqueued work is complete.
     void wait() const { detail::require_cuda(cudaStreamSynchronize(native_), "cudaStreamSynchronize"); }
 
 private:

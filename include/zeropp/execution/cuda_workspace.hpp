@@ -17,13 +17,13 @@
 namespace zeropp {
 
 namespace detail {
-/// Interface of CCCL's resources from 3.1 on, and of RMM's from 25.12 on.
+/// Interface of memory resources of CCCL from 3.1 on, and of RMM from 25.12 on.
 template <class M>
 concept allocates_on_stream = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate(stream, bytes, workspace_alignment) } -> std::same_as<void*>;
     resource.deallocate(stream, memory, bytes, workspace_alignment);
 };
-/// Interface of CCCL's resources before 3.1, and of RMM's before 25.12.
+/// Interface of memory resources of CCCL before 3.1, and of RMM before 25.12.
 template <class M>
 concept allocates_async = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate_async(bytes, workspace_alignment, stream) } -> std::same_as<void*>;
@@ -53,8 +53,8 @@ public:
         memory_.reset(static_cast<std::byte*>(memory));
     }
 
-    /// Allocates `bytes` bytes from `resource` for work on `stream`, and frees them in stream order. Both must outlive
-    /// the workspace. Does not synchronise.
+    /// Allocates `bytes` bytes from `resource` for work on `stream`, and frees them in the order of the stream. The
+    /// CUDA stream and the resource must outlive the workspace. Does not synchronise.
     template <device_memory_resource Resource>
     workspace(std::size_t bytes, const cuda_stream& stream, Resource& resource)
         : memory_(nullptr,
@@ -73,7 +73,8 @@ public:
     device_view<std::byte> view() { return {memory_.get(), size()}; }
     device_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` bytes of host memory to the start. Blocks. Requires that a stream's allocation is complete.
+    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks. Requires that the allocation, if made
+    /// on a stream, is complete.
     void assign(const void* from, std::size_t bytes) {
         if (bytes == 0) return;
         detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -82,9 +83,9 @@ public:
         detail::require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
 
-    /// Enqueues a copy of `bytes` bytes of host memory to the start, in the order of `stream`. Has read `from` when it
-    /// returns. Does not block. Throws precondition_error while the stream is captured: a graph would read `from`
-    /// again.
+    /// Enqueues a copy of `bytes` bytes of host memory to the start of the workspace, in the order of `stream`. On
+    /// return, `from` has been read. Does not block. Throws precondition_error while `stream` is captured, because each
+    /// launch of the graph would read `from` again.
     void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
         if (bytes == 0) return;
         cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -92,8 +93,8 @@ public:
         if (capture != cudaStreamCaptureStatusNone) {
             throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
         }
-        // CUDA stages pageable memory in the call, unless the device can read it where it lies, in the stream's turn.
-        // It then reads a copy, which the stream frees.
+        // cudaMemcpyAsync reads pageable memory before it returns, unless the device reads host pages itself, in the
+        // stream's turn. For such a device, the stream reads a copy of `from`, and then frees this copy.
         std::unique_ptr<std::byte[]> copy;
         if (stream.reads_host_pages()) {
             copy = std::make_unique<std::byte[]>(bytes);
@@ -134,7 +135,7 @@ private:
         }
     }
 
-    /// Size in bytes; 0 after a move.
+    /// Size of the workspace in bytes; 0 after a move.
     std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
 
     std::unique_ptr<std::byte, release> memory_;

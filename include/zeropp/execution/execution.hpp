@@ -9,7 +9,7 @@
 
 namespace zeropp {
 
-/// Runs enqueued work in order. Events order it against work of other executions of the same type.
+/// Runs enqueued work in order. Events order this work and the work of other executions of the same type.
 ///   `space`       memory that the work reads and writes
 ///   `copy(to, from, bytes)`  copies bytes within that memory
 ///   `record()`    an event that is complete when all work enqueued so far is

@@ -19,8 +19,7 @@
 
 namespace zeropp {
 
-/// Runs everything at once on the calling thread. A collective on `host{}` has finished when it returns, and throws
-/// directly.
+/// Runs everything at once on the calling thread. A collective on `host{}` has finished on return, and throws directly.
 struct host {
     using space = host_space;
     /// Empty, since no work is ever pending.
@@ -32,34 +31,32 @@ struct host {
     }
     /// Copies `bytes` bytes of host memory.
     void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
-    /// Copies `bytes` bytes of host memory, which is the only memory here.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
     event record() const { return {}; }
     void wait(const event&) const {}
     void wait() const {}
 };
 
-/// Runs everything at once, as `host` does. Codecs divide their work over threads, which are the execution's own or a
+/// Runs everything at once, as `host` does. Codecs divide their work over threads: the execution's own, or a
 /// framework's. The bits do not depend on the number of threads. Work too small to divide stays on the calling thread.
 ///
-/// Copies share the threads. Several callers may use them at the same time; own threads serve one caller after another.
-/// A forked process is without them.
+/// Copies of a host_threads share the threads. Several threads may call at the same time; own threads serve one caller
+/// after another. A forked process lacks them.
 class host_threads : public host {
 public:
-    /// Calls its argument once on each participating thread, in any order or concurrently, and returns when all calls
-    /// have. At least one thread participates, perhaps the calling one. May be called concurrently if the execution is.
-    /// Throws only while no call runs.
+    /// Calls its argument once on each participating thread, in any order or concurrently, and returns when all these
+    /// calls have returned. At least one thread participates, perhaps the calling one. Allows concurrent calls if the
+    /// execution is called concurrently. Throws only while its argument does not run.
     using runner = std::function<void(const std::function<void()>&)>;
 
-    /// Uses `threads` threads: the calling one, and others that sleep until they are needed. Throws precondition_error
-    /// unless `threads` is at least 1.
+    /// Uses the calling thread and `threads` - 1 sleeping ones. Throws precondition_error unless `threads` is at least
+    /// 1.
     explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
 
     /// Uses the threads of `run`, for instance of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
 
-    /// Calls work() once on each thread and returns when all calls have. `work` must not throw, and must not call
-    /// `on_each`.
+    /// Calls work() once on each thread, and returns after all calls. `work` must neither throw nor call `on_each`.
     template <class F>
     void on_each(const F& work) const {
         team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);
@@ -71,7 +68,7 @@ public:
 private:
     class team {
     public:
-        // Delegates: if a thread cannot be started, the destructor ends the others.
+        // Delegates, so that the destructor ends the other threads if a thread cannot be started.
         explicit team(int threads) : team(runner()) {
             if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
             for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
@@ -122,8 +119,9 @@ private:
         runner run_;
         void (*call_)(const void*) = nullptr;
         const void* held_ = nullptr;
-        /// Number of calls of all helpers, and number of helpers that have not returned from the last one.
+        /// Number of calls so far, and one to close. Helpers wait for the next number.
         std::atomic<std::uint32_t> calls_ = 0;
+        /// Number of helpers that have not returned from the last call.
         std::atomic<std::size_t> busy_ = 0;
         std::atomic<bool> closing_ = false;
         std::vector<std::thread> helpers_;

@@ -22,24 +22,24 @@
 
 namespace zeropp {
 
-/// Runs work in order on a dedicated thread. Enqueueing returns at once. It allocates nothing once the queue has
-/// reached its working depth.
+/// Runs work in order on a dedicated thread. Enqueueing returns at once, and allocates only if more work waits than
+/// ever before.
 ///
-/// An exception skips all work enqueued behind it, until `wait()` rethrows it and makes the queue usable again. An
-/// execution that waits for an event of skipped work fails with the same exception. The destructor lets enqueued work
-/// finish; exceptions that no `wait()` has collected are lost.
+/// If work throws, the queue skips all work behind it, until `wait()` rethrows the exception and makes the queue usable
+/// again. An execution that waits for an event of skipped work fails with the same exception. The destructor lets
+/// enqueued work finish; exceptions that no `wait()` has rethrown are lost.
 class host_queue {
     struct state;
 
 public:
     using space = host_space;
 
-    /// A point in a queue's work. May outlive the queue. Default-constructed: already complete.
+    /// A point in a queue's work. May outlive the queue. A default-constructed event is complete.
     class event {
     public:
         event() = default;
 
-        /// Blocks the caller until the work before the event is complete. Rethrows its exception.
+        /// Blocks the caller until the work before the event is complete. Rethrows the exception of that work, if any.
         void wait() const {
             if (state_) state_->wait_for(ticket_);
         }
@@ -54,7 +54,7 @@ public:
 
     host_queue() : state_(std::make_shared<state>()), worker_([s = state_.get()] { s->run(); }) {}
 
-    /// Divides the work of codecs over `threads`. The queue's thread takes the place of the calling one.
+    /// Divides the work of codecs over `threads`. The queue's thread takes the place of the calling thread.
     explicit host_queue(host_threads threads) : host_queue() { threads_ = std::move(threads); }
 
     ~host_queue() {
@@ -69,8 +69,7 @@ public:
     host_queue(const host_queue&) = delete;
     host_queue& operator=(const host_queue&) = delete;
 
-    /// Runs work() after everything enqueued before it. The queue stores the callable, which must be nothrow-movable
-    /// and have at most `task_capacity` bytes.
+    /// Runs work() after all work enqueued before. Stores the callable: nothrow-movable, at most `task_capacity` bytes.
     template <class F>
     void enqueue(F&& work) const {
         state_->push(task(std::forward<F>(work)));
@@ -80,7 +79,7 @@ public:
     void copy(void* to, const void* from, std::size_t bytes) const {
         enqueue([=] { std::memcpy(to, from, bytes); });
     }
-    /// The same: host memory is the only memory here.
+    /// Enqueues a copy of `bytes` bytes: all memory here is host memory.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
 
     /// An event that completes with the work enqueued so far.
@@ -92,18 +91,17 @@ public:
         enqueue([other] { other.wait(); });
     }
 
-    /// Blocks until all enqueued work is complete, then rethrows its first exception, if any. The next call does not
-    /// rethrow it.
+    /// Blocks the caller until all enqueued work is complete, then rethrows, once, its first exception if it has any.
     void wait() const { state_->drain(); }
 
     /// Threads over which codecs divide their work; null for none.
     const host_threads* threads() const noexcept { return threads_ ? &*threads_ : nullptr; }
 
-    /// Largest size of a callable, in bytes.
+    /// Largest size of a callable to enqueue, in bytes.
     static constexpr std::size_t task_capacity = 272;
 
 private:
-    /// A callable held in place.
+    /// A callable of any type, stored in the object.
     class task {
     public:
         task() = default;
@@ -156,11 +154,11 @@ private:
         std::mutex mutex;
         std::condition_variable changed;
         std::vector<task> ring = std::vector<task>(16);
-        std::uint64_t enqueued = 0;   // tickets handed out
-        std::uint64_t completed = 0;  // tickets of work that has run or was skipped
+        std::uint64_t enqueued = 0;   // number of tickets; the first is 1
+        std::uint64_t completed = 0;  // number of tickets of which the work has run or was skipped
         bool closing = false;
 
-        /// The work of ticket `first` failed; work up to ticket `last` was skipped.
+        /// The work of ticket `first` has failed; work up to ticket `last` was skipped.
         struct failed_work {
             std::uint64_t first;
             std::uint64_t last;
@@ -178,8 +176,7 @@ private:
 
         std::uint64_t ticket_to_record() {
             const std::lock_guard lock(mutex);
-            // If `wait()` has collected a failure and nothing was enqueued since, the last ticket is of skipped work.
-            // Ticket 0 is complete and has not failed.
+            // After `wait()` has rethrown a failure, the last ticket may be of skipped work. Ticket 0 is complete.
             return !failures.empty() && failures.back().last == enqueued ? 0 : enqueued;
         }
 

@@ -11,12 +11,12 @@
 
 namespace zeropp {
 
-/// In place of a number of chunks: the library chooses it (`automatic_chunks`).
+/// Given as a number of chunks, lets the library choose the number (`automatic_chunks`).
 inline constexpr int auto_chunks = -1;
 
-/// Best number of chunks, from 1 to 16, if two hops overlap: sqrt(b / 32 KiB) for inter-node messages of b =
-/// `message_bytes` bytes for a whole shard. Each chunk costs the start of its messages, and c chunks lose 1 / c of the
-/// overlap. The 32 KiB are measured (bench/all_reduce.sh).
+/// Best number of chunks if two hops overlap: sqrt(`message_bytes` / 32 KiB), rounded down, from 1 to 16.
+/// `message_bytes` is the size of a whole shard's message on the last level. Each chunk costs the start of its
+/// messages; c chunks leave 1 / c of the shorter hop without overlap. The 32 KiB are measured (bench/all_reduce.sh).
 constexpr int automatic_chunks(std::size_t message_bytes) {
     constexpr std::size_t of_one = std::size_t{32} * 1024;
     int chunks = 1;
@@ -29,24 +29,24 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
 }
 
 /// True if an all-reduce should be one-shot. A shard's message has `first_hop_bytes` bytes on the first hop, and
-/// `all_gather_bytes` in the all-gather phase of two-shot. Two ranks prefer it if it sends no more bytes: it has one
-/// phase, not two. More ranks prefer it if all messages together have at most 128 KiB. Receiving them then costs less
-/// than starting more messages. Measured (bench/all_reduce.sh).
+/// `all_gather_bytes` in the all-gather phase of two-shot. Two ranks prefer one-shot if it sends no more bytes, because
+/// it has one phase less. Any ranks prefer one-shot if all their messages together have at most 128 KiB. Receiving the
+/// messages then costs less than starting a second phase. Measured (bench/all_reduce.sh).
 constexpr bool prefers_one_shot(int ranks, std::size_t first_hop_bytes, std::size_t all_gather_bytes) {
     const auto n = static_cast<std::size_t>(ranks);
     return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || first_hop_bytes <= std::size_t{128} * 1024 / (n * n);
 }
 
-/// Cuts a shard into at most `wanted_chunks` chunks, an empty one into none. Rounding to whole blocks can make them
-/// fewer.
+/// Chunks of a shard: at most `wanted_chunks`, perhaps fewer, because they have whole blocks. An empty shard has none.
 struct chunking {
     /// Number of elements of the shard.
     std::size_t size;
-    /// Number of elements of a chunk, in whole blocks (the last may have fewer), and number of chunks.
+    /// Number of elements of each chunk, in whole blocks; the last chunk may have fewer.
     std::size_t chunk = 0;
+    /// Number of chunks.
     std::size_t chunks = 0;
 
-    /// Cuts in blocks of `block` elements. Requires block > 0. `wanted_chunks` below 1 counts as 1.
+    /// Cuts `elements` elements between blocks of `block` > 0 elements. `wanted_chunks` below 1 counts as 1.
     constexpr chunking(std::size_t elements, int wanted_chunks, std::size_t block) : size(elements) {
         if (size == 0) return;
         chunk = round_up(ceil_div(size, static_cast<std::size_t>(std::max(wanted_chunks, 1))), block);
@@ -65,7 +65,8 @@ struct chunking {
 
 namespace detail {
 
-/// Number of chunks: `wanted` or, if `auto_chunks`, by the size of inter-node messages; 1 if no hops overlap.
+/// Number of chunks: `wanted`. For `auto_chunks`: automatic_chunks(`message_bytes`) if `overlaps` is true and the last
+/// of several levels has a hop, otherwise 1.
 template <topology Topology>
 constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
     if (wanted != auto_chunks) return wanted;

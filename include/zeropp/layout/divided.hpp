@@ -30,7 +30,7 @@ inline constexpr bool is_tensor_list = false;
 template <class T, class Space>
 inline constexpr bool is_tensor_list<tensor_list<T, Space>> = true;
 
-/// Why a list of whole tensors over `given` ranks (0: of shards) cannot be used over `ranks`; empty if it can.
+/// Why a list over `given` ranks, 0 for shards, is no list of whole tensors over `ranks` ranks; empty if it is.
 [[gnu::cold]] inline std::string list_ranks_problem(int given, int ranks) {
     if (given == ranks) return {};
     return "expected a list of whole tensors over " + std::to_string(ranks) + " ranks, given " +
@@ -41,11 +41,11 @@ template <class R, class Space>
 concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>;
 }  // namespace detail
 
-/// An array in `Space`, or a tensor_list.
+/// An array or a tensor_list in `Space`.
 template <class R, class Space>
 concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 
-/// An array in `Space`, or a tensor_list, with elements that can be written.
+/// An array or a tensor_list in `Space` with elements that can be written.
 template <class R, class Space>
 concept mutable_tensors_in =
     mutable_array_in<R, Space> ||
@@ -59,11 +59,11 @@ public:
     tensor_division(std::size_t elements, int ranks) : part_(elements, ranks) {}
 
     std::size_t elements() const { return part_.count(); }
-    /// Elements of the last tensor's shard, and that tensor's place in a message of whole shards.
+    /// Number of elements of the largest shard. Named for lists: their last tensor decides the size of messages.
     std::size_t last_count() const { return part_.slice_size(); }
     static message_place last() { return {}; }
     const partition& part() const { return part_; }
-    /// Text that ranks must agree on besides the number of elements.
+    /// Text that must be equal on all ranks, besides the number of elements: none.
     static short_text text() { return {}; }
 
     /// Chunks of every shard, in whole blocks of `block` elements.
@@ -72,7 +72,7 @@ public:
         chunks(const tensor_division& of, int wanted, std::size_t block)
             : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
         std::size_t size() const { return cut_.chunks; }
-        /// These chunks, of another tensor of the same size.
+        /// The chunks of another tensor of equal size.
         const chunks& of(const tensor_division&) const { return *this; }
         slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
 
@@ -85,7 +85,7 @@ private:
     partition part_;
 };
 
-/// Chunks of a list's shards: of all tensors one behind the other, in whole blocks of `block` elements.
+/// Chunks of the shards of all tensors of a list, one tensor behind the other, cut between blocks of `block` elements.
 class list_chunks {
 public:
     template <class Division>
@@ -98,7 +98,7 @@ public:
     }
     std::size_t size() const { return size_; }
 
-    /// These chunks, of another list with tensors of the same sizes.
+    /// The chunks of another list with tensors of equal sizes.
     template <class Division>
     list_chunks of(const Division& others) const {
         list_chunks chunks = *this;
@@ -110,7 +110,7 @@ public:
     list_slices operator[](std::size_t c) const {
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
-        // A chunk that ends where a tensor begins has the one before as its last.
+        // If the chunk ends where a tensor begins, the tensor before is its last.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
         return {resident_,
@@ -128,7 +128,7 @@ private:
         std::size_t begin;
     };
 
-    /// Boundary of chunks near element e: the begin of its block. Others are at least a block apart, so none are equal.
+    /// Boundary of chunks near element `e`: the begin of the block of `e`. No two are equal: chunks have whole blocks.
     point at(std::size_t e) const {
         std::size_t tensor = 0;
         for (std::size_t end = segments_.size(); end - tensor > 1;) {
@@ -157,8 +157,9 @@ public:
     std::size_t elements() const { return elements_; }
     std::size_t last_count() const { return segments_.empty() ? 0 : segments_.back().part.slice_size(); }
     message_place last() const { return segments_.empty() ? message_place() : segments_.back().place; }
-    /// Segments, in host memory and in the memory of the execution.
+    /// Division of each tensor, in host memory.
     std::span<const segment> segments() const { return segments_; }
+    /// Address of `segments()` in the execution's memory.
     const segment* resident() const { return resident_; }
     std::uint64_t digest() const { return digest_; }
     short_text text() const {
@@ -174,13 +175,13 @@ private:
 
 }  // namespace detail
 
-/// The ranks that share whole tensors: all, or a group's.
+/// The ranks over which whole tensors are divided: all ranks, or those in a group.
 struct sharing_ranks {
     int count;
     bool of_group = false;
 };
 
-/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers. All `*_workspace_bytes` take it.
+/// Sizes of tensors, for `*_workspace_bytes`. Converts from an element count or a tensor_list; refers to the list.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
@@ -196,7 +197,7 @@ public:
                               : detail::list_ranks_problem(list_->ranks, ranks.count);
     }
 
-    /// f(division of the tensors over `ranks`). Throws precondition_error if a group has no rank.
+    /// Returns f(division) for the division over `ranks`. Throws precondition_error if there are no ranks.
     template <class F>
     auto divided(const sharing_ranks& ranks, F f) const {
         if (ranks.count < 1) {
@@ -216,18 +217,18 @@ private:
     };
 
     std::size_t elements_;
-    std::optional<list_shape> list_;  // none: one tensor
+    std::optional<list_shape> list_;  // empty for one tensor
 };
 
 namespace detail {
 
-/// Calls f(division of `tensors`) over the ranks of a topology.
+/// Returns f(division) for the division of `tensors` over all ranks of a topology.
 template <topology Topology, class F>
 auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
     return tensors.divided({ranks.size()}, f);
 }
 
-/// True if `part` overlaps `full` and does not begin at its element `offset`.
+/// True if `part` overlaps `full` and does not begin at element `offset` of `full`.
 template <class Full, class Part>
 bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
     return overlap(full, part) && static_cast<const void*>(part.data()) != full.data() + offset;
@@ -241,10 +242,9 @@ struct array_operand {
 
     view<T, Space> array;
 
-    /// Number of tensors, and each.
     static std::size_t size() { return 1; }
     view<T, Space> operator[](std::size_t) const { return array; }
-    /// Tensor argument of a codec.
+    /// The array as the tensor argument of a codec.
     T* tensor() const { return array.data(); }
     tensor_division divided(const sharing_ranks& ranks) const { return {array.size(), ranks.count}; }
     template <topology Topology>
@@ -254,17 +254,17 @@ struct array_operand {
     tensors_shape shape() const { return array.size(); }
     std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
-    /// Why this cannot be whole tensors for a topology, as "expected ..., given ..."; empty if it can.
+    /// Why the array cannot be a whole tensor for a topology, as "expected ..., given ..."; empty if it can.
     template <topology Topology>
     static std::string whole_problem(const Topology&) {
         return {};
     }
-    /// Why this cannot be the shards of `rank`; empty if it can.
+    /// Why the array cannot be the shard of `rank`; empty if it can.
     std::string shard_problem(const tensor_division& d, int rank) const {
         return array.size() == d.part().size(rank) ? std::string()
                                                    : zeropp::shard_problem(d.part(), rank, array.size());
     }
-    /// Why this cannot take the result for `full`; empty if it can.
+    /// Why the array cannot take a result of the size of `full`; empty if it can.
     template <class U, topology Topology>
     std::string same_problem(const array_operand<U, Space>& full, const Topology&) const {
         if (array.size() == full.array.size()) return {};
@@ -275,12 +275,12 @@ struct array_operand {
     bool overlaps(const view<U, Space>& memory) const {
         return overlap(array, memory);
     }
-    /// True if this overlaps `full` and does not begin where it does.
+    /// True if the array overlaps `full` but begins elsewhere.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
         return overlaps_but_at(full.array, 0, array);
     }
-    /// True if this overlaps `full` elsewhere than at the shard of `rank`.
+    /// True if the array overlaps `full` but does not begin at the shard of `rank` in `full`.
     template <class U>
     bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
         return overlaps_but_at(full.array, d.part().offset(rank), array);
@@ -362,7 +362,6 @@ struct list_operand {
     }
 };
 
-/// The array_operand or list_operand of tensors.
 template <class Space, class R>
 auto operand_of(R&& tensors) {
     if constexpr (is_tensor_list<std::remove_cvref_t<R>>) {
@@ -374,11 +373,10 @@ auto operand_of(R&& tensors) {
     }
 }
 
-/// The element type of tensors, without const.
 template <class R, class Space>
 using element_of_tensors = typename decltype(operand_of<Space>(std::declval<R&>()))::element_type;
 
-/// Element type of two tensor arguments of one call.
+/// The element type that two tensor arguments of one call share.
 template <class Space, class A, class B>
 struct shared_element {
     using of_a = decltype(operand_of<Space>(std::declval<A&>()));

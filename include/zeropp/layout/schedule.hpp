@@ -13,8 +13,8 @@
 
 namespace zeropp::detail {
 
-/// Sizes of a call's messages in `Count` formats. Every rank's shard is cut into chunks, in whole blocks of all
-/// formats. Each chunk has a message in each format.
+/// Sizes of a call's messages in `Count` formats. Every rank's shard is cut into chunks, between blocks of every
+/// format. Each chunk has a message in each format.
 template <class Division, std::size_t Count>
 struct schedule {
     Division whole;
@@ -26,7 +26,6 @@ struct schedule {
 
     /// Bytes of the message of chunk c in format f.
     std::size_t bytes(std::size_t c, int f) const { return formats[static_cast<std::size_t>(f)].bytes_of(cut[c]); }
-    /// Bytes of the largest message in format f.
     std::size_t largest(int f) const {
         std::size_t most = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) most = std::max(most, bytes(c, f));
@@ -39,8 +38,8 @@ struct schedule {
         return sum;
     }
 
-    /// Calls f(c, address, bytes) for each chunk c. At the address lie the chunk's `slots` messages of `bytes` bytes,
-    /// in format 0. The next chunk's messages follow. The first address is `messages`.
+    /// Calls f(c, address, bytes) for each chunk c. At `address` lie the chunk's `slots` messages of `bytes` bytes
+    /// each, in format 0. The first chunk's address is `messages`; each chunk's messages follow the previous chunk's.
     template <class F>
     void for_each(std::byte* messages, std::size_t slots, F f) const {
         for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -50,8 +49,8 @@ struct schedule {
     }
 };
 
-/// bytes(wanted) or, if `wanted` is auto_chunks, the larger of its values with and without a pipeline. `message_bytes`
-/// is the size of a whole shard's message.
+/// bytes(`wanted`). For `auto_chunks`, the larger of bytes(chunks) with and without overlap of hops. `message_bytes`,
+/// the size of a whole shard's message on the last level, then decides the number of chunks.
 template <topology Topology, class Bytes>
 std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
     return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
@@ -71,12 +70,12 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// Workspace bytes of an update. Format 0 is for differences: messages of the slots of the rank that serves most, for
-/// all chunks. If the update `gathers`, messages of all slots in format 1 follow. They have room for a single chunk,
-/// too, which an update of an empty replica has.
+/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks, for the slots
+/// of the rank that serves the most. If the update `gathers` whole tensors, messages of all slots in format 1 follow.
+/// These also have room for messages of whole shards, because the update of an empty replica has one chunk.
 template <topology Topology, class Division>
 std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
-    // A cut between two tensors of a list drops the padding there, so chunks' messages can be smaller together.
+    // A cut between two tensors of a list drops padding, so chunks can need fewer bytes than one whole message.
     const std::size_t gathered = gathers ? std::max(sizes.total(1), sizes.formats[1].bytes_of(sizes.whole)) : 0;
     return most_served(ranks) * sizes.total(0) + static_cast<std::size_t>(slot_count(ranks)) * gathered;
 }
@@ -89,7 +88,6 @@ std::size_t update_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// The first level with a hop.
 template <topology Topology>
 constexpr std::size_t first_hop_of(const Topology& ranks) {
     int level = 0;
@@ -97,15 +95,14 @@ constexpr std::size_t first_hop_of(const Topology& ranks) {
     return static_cast<std::size_t>(level);
 }
 
-/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. A workspace has them twice,
-/// for alternating chunks.
+/// Sizes of the buffers of one chunk in a reduction: for each level, one to send and one to receive. A workspace has
+/// these buffers twice if there are several chunks, which use them in turn.
 template <int Levels>
 struct reduce_buffers {
-    /// Bytes that the rank that sends most sends along each level, messages to itself included. The buffer to receive
-    /// is as large.
+    /// Bytes of the buffer to send along each level, and of the buffer to receive: of the rank that sends the most,
+    /// messages to itself included.
     by_level<std::size_t, Levels> sent;
 
-    /// For messages of `sizes`, in the format of each level.
     template <topology Topology, class Schedule>
     reduce_buffers(const Topology& ranks, const Schedule& sizes) {
         for (int l = 0; l != Levels; ++l) {
@@ -113,15 +110,14 @@ struct reduce_buffers {
         }
     }
 
-    /// Offset of the buffer to send along `level`; the buffer to receive follows it. offset(Levels) is the size of all
-    /// buffers of a chunk.
+    /// Offset in bytes of the buffer to send along `level`; the buffer to receive follows it. offset(Levels) is the
+    /// size of all buffers of a chunk.
     std::size_t offset(int level) const {
         std::size_t bytes = 0;
         for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];
         return bytes;
     }
 
-    /// Workspace bytes for `chunks` chunks.
     std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * offset(Levels); }
 };
 template <topology Topology, class Schedule>

@@ -23,7 +23,6 @@
 namespace zeropp {
 
 namespace detail {
-/// The bytes of host arrays, one behind the other.
 template <class... T>
 std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));
@@ -37,7 +36,7 @@ std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     return table;
 }
 
-/// A copy of host memory in Space. Allocates and blocks.
+/// A copy in `Space` of host memory `table`. Allocates and blocks.
 template <class Space>
 workspace<Space> resident(std::span<const std::byte> table) {
     workspace<Space> memory(table.size());
@@ -45,7 +44,7 @@ workspace<Space> resident(std::span<const std::byte> table) {
     return memory;
 }
 
-/// The same from `resource`, in the order of `exec`. Does not block.
+/// A copy in `Space` of host memory `table`, from `resource` and in the order of `exec`. Does not block.
 template <class Space, class Exec, class Resource>
 workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Resource& resource) {
     workspace<Space> memory(table.size(), exec, resource);
@@ -53,14 +52,14 @@ workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Re
     return memory;
 }
 
-/// Segments of a list over the ranks of groups.
+/// Division of a list's tensors over the ranks of a group, for each size of groups.
 struct group_segments {
-    /// Numbers of ranks in a group, each once, in ascending order; none for a list of shards.
+    /// Sizes of groups in ranks, each once, in ascending order; none for a list of shards.
     std::span<const int> sizes;
-    /// Segments over groups of each size in turn.
+    /// Division of each tensor over groups of the first size, then over groups of the second size, and so on.
     std::span<const segment> segments;
 
-    /// Segments over a group of `size` ranks. Requires that `problem(size)` is empty, or does not use them.
+    /// Division of each tensor over a group of `size` ranks. Not to be used unless `problem(size)` is empty.
     std::span<const segment> of(int size) const {
         if (sizes.empty()) return {};
         const std::size_t tensors = segments.size() / sizes.size();
@@ -78,41 +77,41 @@ struct group_segments {
 };
 }  // namespace detail
 
-/// Division of one tensor of a list over ranks, and the places of its shards in memory.
+/// How one tensor of a list is divided over ranks, and where its shards lie in memory.
 struct division {
-    /// Shards are whole rows of `row` elements, as in FSDP, which divides along the first dimension.
+    /// Number of elements of a row. Shards have whole rows, as in FSDP, which divides along the first dimension.
     std::size_t row = 1;
-    /// Elements from the start of one shard to the next one's, if memory has gaps between shards, as DeepSpeed's flat
-    /// buffers have; 0 for none.
+    /// Number of elements from the start of one shard to the start of the next, if memory has gaps between shards.
+    /// DeepSpeed's flat buffers have gaps. 0 without gaps.
     std::size_t stride = 0;
-    /// Elements of the tensor, to be set if memory has gaps; 0 for all elements of the array.
+    /// Number of elements of the tensor, gaps excluded. Required if memory has gaps; 0 means the whole array.
     std::size_t elements = 0;
 };
 
 /// One tensor of a list.
 template <class T, class Space>
 struct list_tensor {
-    /// From any array in Space, divided without gaps unless `how` says otherwise.
+    /// Takes any array in `Space`, divided without gaps unless `how` says otherwise.
     template <array_in<Space> Array>
     list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
 
-    /// The array, and its division.
+    /// The tensor's array.
     view<T, Space> memory;
+    /// How the tensor is divided.
     division divided;
 };
 
-/// Tensors of one element type that a collective moves as one, in one message for each peer and hop. Each tensor is
-/// divided over the ranks by itself, and its blocks hold no other tensor's elements. So its result has the bits of a
-/// call for it alone.
+/// Tensors of one element type that a collective moves together, in one message for each peer and hop. Each tensor is
+/// divided over the ranks by itself, and no block has elements of two tensors. So the results have the bits of one call
+/// for each tensor.
 ///
-/// Takes the place of an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order.
-/// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space (48 more for
-/// each further size of groups) and, in device_space, blocks. Refers to the tensors. It must outlive the work that uses
-/// it.
+/// Replaces an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order. Make it
+/// once for all steps. Making it allocates a table of 104 bytes for each tensor in `Space` (48 more for each further
+/// size of groups) and, in device_space, blocks. The list refers to the tensors, and must outlive its work.
 ///
-/// Made for one call: the constructors take `memory...`, an execution and its resource, such as a cuda_stream and a
+/// For a list of one call, the constructors take `memory...`: an execution and a resource, such as a cuda_stream and a
 /// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without
-/// blocking. So the list need not outlive its work on that execution. The resource must. Cannot be captured.
+/// blocking. The list may end before its work does, but the resource must not. CUDA graphs cannot capture this.
 template <class T, class Space = host_space>
 class tensor_list {
 public:
@@ -142,7 +141,7 @@ public:
     tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
         : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
 
-    /// A list of this rank's shards: each of the elements that `partition` says, or padded to the first rank's size.
+    /// A list of this rank's shards: each of the size that `partition` gives, or padded to the first rank's size.
     template <class... Memory>
     explicit tensor_list(std::span<const list_tensor<T, Space>> slices, Memory&... memory)
         : tensors_(slices.begin(), slices.end()), memory_(0) {
@@ -153,31 +152,33 @@ public:
 
     /// Number of tensors.
     std::size_t size() const { return tensors_.size(); }
-    /// The array of tensor t, as given.
+    /// The array of tensor t, as given to the constructor.
     view<T, Space> operator[](std::size_t t) const { return tensors_[t].memory; }
 
     /// Number of ranks over which whole tensors are divided; 0 for a list of shards.
     int ranks() const { return ranks_; }
 
-    /// Elements of all tensors.
+    /// Number of elements of all tensors.
     std::size_t elements() const { return elements_; }
     /// True if memory has gaps between the shards of a tensor.
     bool has_gaps() const { return has_gaps_; }
 
     // For collectives.
 
-    /// Segments of whole tensors over all ranks, or over the ranks of a group, in host memory.
+    /// Division of each whole tensor over all ranks, in host memory.
     std::span<const segment> over_ranks() const { return std::span(segments_).first(ranks_ != 0 ? size() : 0); }
+    /// Division of each whole tensor over the ranks of a group, in host memory.
     detail::group_segments over_groups() const {
         return {group_sizes_, std::span(segments_).subspan(over_ranks().size())};
     }
-    /// These segments in Space, and the addresses of the tensors.
+    /// Address in `Space` of the copy of `some`, segments of this list in host memory.
     const segment* resident(std::span<const segment> some) const {
         return reinterpret_cast<const segment*>(memory_.view().data()) + (some.data() - segments_.data());
     }
+    /// Table of the tensors' addresses, in `Space`.
     T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident(segments_) + segments_.size()); }
 
-    /// Segments of whole tensors over any number of ranks above 0, in host memory.
+    /// Division of each whole tensor over `ranks` ranks, any number above 0.
     std::vector<segment> segments(int ranks) const {
         std::vector<segment> all;
         all.reserve(size());
@@ -191,13 +192,14 @@ public:
         return all;
     }
 
-    /// Numbers of the tensors, sorted by address, and bytes of the longest array.
+    /// Indices of the tensors, sorted by address.
     std::span<const std::uint32_t> by_address() const { return by_address_; }
+    /// Bytes of the longest array.
     std::size_t longest_bytes() const { return longest_bytes_; }
-    /// True if arrays of the list share memory. Gaps count.
+    /// True if two arrays of the list overlap in memory. Gaps between shards count as part of an array.
     bool arrays_overlap() const { return arrays_overlap_; }
 
-    /// Hash of the division, equal on ranks that agree and almost surely not elsewhere.
+    /// Hash of the division of all tensors: equal on ranks with equal divisions, and almost surely different otherwise.
     std::uint64_t digest() const { return digest_; }
 
 private:
@@ -264,14 +266,14 @@ private:
 
 namespace detail {
 
-/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1. A list
-/// of one rank's shards has no gaps, whatever stride its tensors state.
+/// Number of arrays without gaps in which each tensor of a list lies: one for each shard if the list has gaps,
+/// otherwise 1. A list of one rank's shards has no gaps, whatever stride its tensors state.
 template <class T, class Space>
 std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
     return list.has_gaps() && list.ranks() != 0 ? static_cast<std::size_t>(list.ranks()) : 1;
 }
 
-/// Array r of tensor t of a list.
+/// The r-th array without gaps of tensor t of a list.
 template <class T, class Space>
 view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, std::size_t r) {
     if (list.ranks() == 0) return list[t];
@@ -280,7 +282,7 @@ view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, 
     return list[t].subview(r * s.stride, s.part.size(static_cast<int>(r)));
 }
 
-/// True if tensor t of one list shares memory with tensor u of another. Gaps do not count.
+/// True if tensor t of list a shares memory with tensor u of list b. Gaps do not count.
 template <class A, class B>
 bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
     if (!overlap(a[t], b[u])) return false;
@@ -294,8 +296,8 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
     return false;
 }
 
-/// True if a tensor t of `list` shares memory with a tensor u of `others` and not allowed(t, u). Costs a bisection per
-/// t, and a look at each u that begins up to `longest_bytes` before it.
+/// True if a tensor t of `list` shares memory with a tensor u of `others`, unless allowed(t, u). Costs a bisection for
+/// each t, and a look at each u that begins before the end of t, less than `longest_bytes` before its begin.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();

@@ -13,22 +13,22 @@
 
 namespace zeropp {
 
-/// Sizes of messages.
+/// Sizes of messages in one format.
 struct message_format {
     std::size_t block_size;
-    /// Bytes of a message with a number of elements of its last, or only, tensor, and the place of that tensor.
+    /// Bytes of a message, from the number of elements of its last tensor and where that tensor lies.
     std::size_t (*bytes_at)(std::size_t elements, const message_place& last);
 
-    /// Bytes of a message of `elements` elements of one tensor.
+    /// Bytes of a message of one tensor, with `elements` elements.
     std::size_t bytes(std::size_t elements) const { return bytes_at(elements, {}); }
-    /// Bytes of each message of `tensors`: of a rank's whole shards if a division, or of chunks of them.
+    /// Bytes of each message of `tensors`: of whole shards if it is a division, of one chunk if it is slices.
     template <class Tensors>
     std::size_t bytes_of(const Tensors& tensors) const {
         return bytes_at(tensors.last_count(), tensors.last());
     }
 };
 
-/// The format of messages of Q.
+/// Sizes of messages of quantizer Q.
 template <quantizer Q>
 inline constexpr message_format format_of{Q::block_size, [](std::size_t elements, const message_place& last) {
                                               return wire_layout<Q>(elements, last).bytes;
@@ -37,9 +37,9 @@ inline constexpr message_format format_of{Q::block_size, [](std::size_t elements
 /// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
 struct wire_format : message_format {
     short_text name;
-    /// Bits of a code, on average over a block.
+    /// Bits of a code, averaged over a block.
     double code_bits;
-    /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
+    /// True for codes of 16 bits and more without parameters: MPI and NCCL move such elements without a codec.
     bool plain;
 };
 
@@ -51,14 +51,14 @@ wire_format wire_format_of(const Q& q) {
             Q::code_bits >= 16 && std::is_empty_v<typename Q::params>};
 }
 
-/// Formats of messages along each level: within the node, between nodes and, for three levels, between sites; there
-/// the second one if it is left out.
+/// Formats of messages along each level: within the node, between nodes and, for three levels, between sites. Without
+/// `inter_site`, messages between sites have the format `inter_node`.
 struct level_formats {
     wire_format intra_node;
     wire_format inter_node;
     std::optional<wire_format> inter_site = std::nullopt;
 
-    /// The format of a level.
+    /// The format along `level`.
     const wire_format& at(int level) const {
         return level == 0 ? intra_node : level == 1 || !inter_site ? inter_node : *inter_site;
     }

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Layout of a message: [codes][params][padding to 16 bytes]; and the place of one tensor in a message that carries
-/// several.
+/// Layout of a message, [codes][params][padding to 16 bytes], and where one of several tensors lies in it.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/layout/ternary.hpp>
@@ -12,8 +11,8 @@
 
 namespace zeropp {
 
-/// The place of a tensor in a message: numbers of elements and tensors before it. They locate codes and parameters for
-/// every quantizer. Default-constructed: the first tensor.
+/// Where a tensor lies in a message: the numbers of elements and tensors before it. From these, every quantizer finds
+/// the tensor's codes and parameters. Default-constructed: the first tensor.
 struct message_place {
     /// Number of elements of the preceding tensors, each tensor's rounded up to `alignment`.
     std::size_t elements = 0;
@@ -24,13 +23,13 @@ struct message_place {
     /// 16 bytes.
     static constexpr std::size_t alignment = 32;
 
-    /// The place after a tensor of `count` elements at this place.
+    /// Where the next tensor lies, if this one has `count` elements.
     constexpr ZEROPP_HOST_DEVICE message_place next(std::size_t count) const {
         return {elements + round_up(count, alignment), tensors + 1};
     }
 
     /// Number of blocks of `size` elements, a power of two, reserved for the preceding tensors; at least their actual
-    /// number. No block spans two tensors, so the last of each may be short.
+    /// number. No block spans two tensors, so each tensor's last block may be short.
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks(std::size_t size) const {
         return (elements + tensors * (size > alignment ? size - alignment : 0)) / size;
     }
@@ -42,7 +41,7 @@ struct message_place {
 template <quantizer Q>
 inline constexpr std::size_t params_bytes = std::is_empty_v<typename Q::params> ? 0 : sizeof(typename Q::params);
 
-/// Bytes of `n` codes. The codes of a whole block always end on a byte.
+/// Bytes of the codes of `n` elements. The codes of a whole block always end on a byte.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::size_t code_bytes(std::size_t n) {
     if constexpr (ternary_quantizer<Q>) {
@@ -53,14 +52,15 @@ constexpr ZEROPP_HOST_DEVICE std::size_t code_bytes(std::size_t n) {
     }
 }
 
-/// Layout of a message: codes of all blocks; their parameters, aligned for their type; zeros up to a multiple of 16
-/// bytes. Blocks of a tensor lie together, at its place, with zeros between tensors.
+/// Layout of a message: codes of all blocks; the blocks' parameters, aligned for their type; zeros up to a multiple of
+/// 16 bytes. Each tensor's codes and parameters lie where its message_place says, with zeros between tensors.
 template <quantizer Q>
 struct wire_layout {
     static constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
 
-    /// Number of elements and of blocks: before the last tensor, by its place, and in the last tensor.
+    /// Sum of the elements reserved for the preceding tensors and the elements of the last tensor.
     std::size_t elements;
+    /// Sum of the blocks reserved for the preceding tensors and the blocks of the last tensor.
     std::size_t blocks;
     /// End of the codes in bytes.
     std::size_t codes_end;
@@ -71,29 +71,29 @@ struct wire_layout {
     /// Bytes of the whole message.
     std::size_t bytes;
 
-    /// Layout of a message with `n` elements of its last, or only, tensor at `last`.
+    /// Layout of a message with `n` elements in its last tensor, which lies at `last`.
     constexpr ZEROPP_HOST_DEVICE explicit wire_layout(std::size_t n, const message_place& last = {})
         : elements(last.elements + n), blocks(last.blocks(block_size) + ceil_div(n, block_size)),
           codes_end(codes_at(last) + code_bytes<Q>(n)), params_offset(round_up(codes_end, alignof(typename Q::params))),
           params_end(params_offset + blocks * params_bytes<Q>), bytes(round_up(params_end, 16)) {}
 
-    /// Bytes of the codes of all preceding tensors, by the numbers of elements and blocks reserved for them.
+    /// Bytes of the codes of all preceding tensors, for which `elements` and `blocks` are reserved.
     static constexpr ZEROPP_HOST_DEVICE std::size_t codes_of(std::size_t elements, std::size_t blocks) {
-        // Groups of ternary codes are not divided: each tensor begins with a block.
+        // Each tensor begins with a block, and so with a new group of ternary codes.
         return ternary_quantizer<Q> ? code_bytes<Q>(blocks * block_size) : code_bytes<Q>(elements);
     }
 
-    /// Offsets of the codes and of the parameters of the tensor at `place`, in bytes.
+    /// Offset in bytes of the codes of the tensor at `place`.
     static constexpr ZEROPP_HOST_DEVICE std::size_t codes_at(const message_place& place) {
         return codes_of(place.elements, place.blocks(block_size));
     }
+    /// Offset in bytes of the parameters of the tensor at `place`.
     constexpr ZEROPP_HOST_DEVICE std::size_t params_at(const message_place& place) const {
         return params_offset + place.blocks(block_size) * params_bytes<Q>;
     }
 };
 
-/// Bytes of a message with `n` elements of its last, or only, tensor at `last`. Equal on every rank, without
-/// communication.
+/// Bytes, equal on every rank, of a message with `n` elements in its last tensor, which lies at `last`.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::size_t wire_bytes(const Q&, std::size_t n, const message_place& last = {}) {
     return wire_layout<Q>(n, last).bytes;

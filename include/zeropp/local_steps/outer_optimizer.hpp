@@ -30,29 +30,29 @@ namespace zeropp {
 struct outer_options {
     /// Number of inner steps between two exchanges of a tensor (H), at least 1.
     int every = 30;
-    /// Number of fragments that take turns, at least 1. Each has its own outer_optimizer.
+    /// Number of fragments, at least 1: parts of the model that exchange in turn. Each fragment has an outer_optimizer.
     int fragments = 1;
-    /// Number of inner steps between the begin of an exchange and its use, below `every`.
+    /// Number of inner steps from the begin of an exchange to the use of its result, below `every`.
     int delay = 0;
     /// Outer learning rate, above 0.
     float learning_rate = 0.7f;
     /// Outer Nesterov momentum, from 0 to less than 1.
     float momentum = 0.9f;
-    /// Part of an island's own weights that an exchange keeps, from 0 to 1: alpha of Streaming DiLoCo.
+    /// Factor of an island's own weights in its weights after an exchange, from 0 to 1: alpha of Streaming DiLoCo.
     float alpha = 0.0f;
     /// Number of chunks of the all-reduce, as in gather_options.
     int chunks = auto_chunks;
 
     /// True if fragment `fragment`, counted from 0, begins an exchange after inner step `step`, counted from 1. Each
-    /// fragment begins every `every` steps, and the fragments' turns are spread evenly over these. Throws
-    /// precondition_error if `every` or `fragments` is below 1, or there is no such fragment.
+    /// fragment begins one every `every` steps; the begins of all fragments are spread evenly over these steps. Throws
+    /// precondition_error if `every` or `fragments` is below 1, or if there is no such fragment.
     constexpr bool begins(int fragment, std::int64_t step) const {
         if (every < 1 || fragments < 1) throw precondition_error("outer_options: " + problem());
         detail::existing("outer_options", "a fragment", fragments, fragment);
         const std::int64_t turn = std::int64_t{fragment + 1} * every / fragments;
         return step > 0 && step % every == turn % every;
     }
-    /// True if an exchange of `fragment` is used after inner step `step`: it has begun `delay` steps before.
+    /// True if `fragment` applies an exchange after inner step `step`, because it has begun one `delay` steps before.
     constexpr bool applies(int fragment, std::int64_t step) const { return begins(fragment, step - delay); }
 
     /// The options in words, without `chunks`. Fractions are written as the bits of floats.
@@ -82,7 +82,6 @@ struct outer_options {
 
 namespace detail {
 
-/// anchor <- weights, momentum <- 0.
 template <class T>
 struct outer_start {
     const T* weights;
@@ -95,7 +94,6 @@ struct outer_start {
     }
 };
 
-/// difference <- anchor - weights.
 template <class T>
 struct outer_difference {
     const T* weights;
@@ -107,7 +105,7 @@ struct outer_difference {
     }
 };
 
-/// Nesterov's step of the anchor along the mean of differences, and weights between the anchor and themselves.
+/// Nesterov's step of momentum and anchor by the mean difference; then weights between the old weights and the anchor.
 template <class T>
 struct outer_update {
     float rate;
@@ -119,7 +117,7 @@ struct outer_update {
     T* weights;
 
     ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
-        // Formats that keep each element keep an Inf, too. The anchor has NaN with all formats.
+        // `cast_to` formats keep an Inf, where block formats make it NaN. The anchor gets NaN with all formats.
         const float mean_difference = is_finite(mean[i]) ? mean[i] : quiet_nan;
         const float m = product(factor, momentum[i]) + mean_difference;
         const float moved = anchor[i] - product(rate, mean_difference + product(factor, m));
@@ -136,26 +134,25 @@ struct outer_update {
 
 }  // namespace detail
 
-/// State of training with local steps on one rank: for its shards of some weights, the anchor (weights at the last
-/// exchange), the outer momentum, and the difference that an exchange moves. Ranks train in islands, each by itself;
-/// outer_step makes the islands' weights equal every `every` steps. Refers to the caller's storage of
-/// `storage_bytes(...)`, with any initial contents, for which it is used alone.
+/// State of training with local steps on one rank. It has three parts, for the elements of the rank's shards: the
+/// anchor, the outer momentum, and the difference that an exchange moves. The anchor is the common weights after the
+/// last exchange. Islands train by themselves, and exchange their progress by outer_step every `every` steps. Refers to
+/// the caller's storage of `storage_bytes(...)`, with any initial contents, which nothing else may use.
 ///
 /// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
 /// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
-/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. So does
-///            an exchange that fails later, on a host_queue. On a stream, and on a rank on which the exchange has
-///            succeeded, `restore(exchanges() - 1, false)` first
+/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. This
+///            holds also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other
+///            ranks, call `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space>
 class outer_optimizer {
 public:
     using space = Space;
 
-    /// For `weights`, this rank's shards: an array or a tensor_list, of any element type. `counterparts` is the
-    /// topology of the ranks that hold these shards, one in each island. Call `start` before the first exchange.
-    /// Allocates a small table and, in device_space, blocks. Throws precondition_error unless `storage` is large enough
-    /// and aligned to 16 bytes.
+    /// For this rank's shards `weights`, an array or a tensor_list of any element type. `counterparts` is the topology
+    /// of the ranks with equal shards, one in each island. Call `start` before the first exchange. Allocates, and
+    /// blocks in device_space. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
     outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
         : storage_(as_view<Space>(storage)), part_size_(part_size(weights)),
@@ -164,7 +161,7 @@ public:
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
 
-    /// Not copied: two copies would write into one storage, each with its own count of exchanges.
+    /// Cannot be copied: two copies would write into one storage, each with a different count of exchanges.
     outer_optimizer(outer_optimizer&&) = default;
     outer_optimizer& operator=(outer_optimizer&&) = default;
 
@@ -174,8 +171,8 @@ public:
         return 3 * part_size(weights) * sizeof(float);
     }
 
-    /// anchor = weights, momentum = 0: the state before the first inner step. Enqueued on `exec`, no communication.
-    /// Throws precondition_error if `weights` are others than in the constructor.
+    /// Sets anchor = weights and momentum = 0, the state before the first inner step. Enqueued on `exec`, without
+    /// communication. Throws precondition_error unless `weights` have the shapes given to the constructor.
     template <execution Execution, tensors_in<Space> Weights>
     void start(const Execution& exec, const Weights& weights) {
         require(problem(weights));
@@ -189,11 +186,11 @@ public:
     ///   momentum = options.momentum * momentum + mean
     ///   anchor   = anchor - options.learning_rate * (mean + options.momentum * momentum)
     ///   weights  = options.alpha * weights + (1 - options.alpha) * anchor
-    /// where mean is the mean over islands of anchor - weights at the begin. In float, in this order, without fused
-    /// multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0. The
-    /// step is torch.optim.SGD's with nesterov=True. Elements that are not finite in one island are NaN in all.
-    /// Enqueued on `exec`; the exchange must be complete or ahead on `exec`. Throws precondition_error if none has
-    /// begun, if its work has failed on a host_queue, or for wrong arguments.
+    /// where mean is the mean over islands of anchor - weights as the exchange began. In float, in this order, without
+    /// fused multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
+    /// The step is torch.optim.SGD's with nesterov=True. Elements that are not finite in one island are NaN in all.
+    /// Enqueued on `exec`; the exchange must be complete, or enqueued on `exec` before. Throws precondition_error if no
+    /// exchange has begun, if the last one's work has failed on a host_queue, or for wrong arguments.
     template <execution Execution, mutable_tensors_in<Space> Weights>
     void apply(const Execution& exec, Weights&& weights, const outer_options& options) {
         require(options.problem());
@@ -214,32 +211,32 @@ public:
         pending_ = false;
     }
 
-    /// Number of exchanges that have begun since `start`, and whether the last one waits for `apply`. To save: both,
-    /// and the bytes of `state()`. To restore, on an optimizer made with the same arguments: copy the bytes back, and
-    /// call `restore`.
-    /// An exchange that has failed on a host_queue does not count.
+    /// Number of exchanges that have begun since `start`, except one that has failed on a host_queue.
     std::uint64_t exchanges() const { return exchanges_ - (failed() ? 1 : 0); }
+    /// True if the last exchange waits for `apply`, and has not failed on a host_queue.
     bool pending() const { return pending_ && !failed(); }
+    /// Restores a saved state, in an optimizer made with the same arguments, from saved `exchanges()` and `pending()`.
+    /// Copy the saved bytes of `state()` back, too.
     void restore(std::uint64_t exchanges, bool pending) {
         exchanges_ = exchanges;
         pending_ = pending;
-        // Work that is still enqueued keeps the old number.
+        // Work that is still enqueued stores its number in the old counter.
         completed_ = std::make_shared<std::atomic<std::uint64_t>>(exchanges);
     }
-    /// Bytes of the state, complete when the work of the last call is.
+    /// Bytes of the state. They are complete when the work of the last call is complete.
     view<std::byte, Space> state() const { return storage_.subview(0, 3 * part_size_ * sizeof(float)); }
 
-    /// Anchor of array t of the weights; the same bits in all islands.
+    /// Anchor of array t of the weights, with the same bits in all islands.
     view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begin(t)), differences_[t].size()}; }
 
     /// Number of elements of the rank's shards.
     std::size_t elements() const { return differences_.elements(); }
-    /// Tensors that exchanges move: differences, or their mean over islands. For sizes of scratch and error_feedback.
+    /// Tensors that an exchange moves: differences, then their mean. They give the sizes of scratch and error_feedback.
     const tensor_list<float, Space>& differences() const { return differences_; }
 
     // For outer_begin.
 
-    /// Why `weights` do not fit, as "expected ..., given ..."; empty if they do.
+    /// Why `weights` do not have the constructor's shapes, as "expected ..., given ..."; empty if they do.
     template <tensors_in<Space> Weights>
     std::string problem(const Weights& weights) const {
         if constexpr (detail::is_tensor_list<std::remove_cvref_t<Weights>>) {
@@ -265,12 +262,12 @@ public:
             return detail::outer_difference<T>{w, anchor_at(begin), difference_at(begin)};
         });
     }
-    /// Counts an exchange, once all its work is enqueued on `exec`.
+    /// Counts an exchange. Call this once all work of the exchange is enqueued on `exec`.
     template <execution Execution>
     void advance(const Execution& exec) {
         const std::uint64_t next = exchanges() + 1;
         if constexpr (host_execution<Execution>) {
-            // A queue drops this, too, if the work before it fails.
+            // If work before this fails, the queue drops this, too.
             exec.enqueue([completed = completed_, next] { completed->store(next); });
         } else {
             completed_->store(next);
@@ -280,7 +277,8 @@ public:
     }
 
 private:
-    /// True if the last exchange waits for `apply`, is not complete, and nothing is left to complete it.
+    /// True if the last exchange waits for `apply`, but its work has been dropped. Then nothing else refers to
+    /// `completed_`, which has an older number.
     bool failed() const {
         if (!pending_) return false;
         const bool dropped = completed_.use_count() == 1;
@@ -292,10 +290,10 @@ private:
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
 
-    /// Elements of an array of `n`, up to the next 16-byte boundary.
+    /// Number of elements that `n` floats take, rounded up to a multiple of 16 bytes.
     static std::size_t padded(std::size_t n) { return round_up(n, workspace_alignment / sizeof(float)); }
 
-    /// Elements of each of the three parts of storage.
+    /// Number of elements of each of the three arrays in storage: anchor, momentum, difference.
     template <class Weights>
     static std::size_t part_size(const Weights& weights) {
         const auto arrays = detail::operand_of<Space>(weights);
@@ -310,7 +308,7 @@ private:
     float* anchor_at(std::size_t begin) const { return part(0, begin); }
     float* momentum_at(std::size_t begin) const { return part(1, begin); }
     float* difference_at(std::size_t begin) const { return part(2, begin); }
-    /// First element of array t in each part of storage.
+    /// Index of the first element of array t of the weights in each of the three arrays in storage.
     std::size_t begin(std::size_t t) const {
         return static_cast<std::size_t>(differences_[t].data() - difference_at(0));
     }
@@ -327,7 +325,7 @@ private:
         return tensor_list<float, Space>(counterparts, tensors);
     }
 
-    /// Enqueues function(address, place in a part of storage)(i) for every element i of every array.
+    /// Enqueues f(i) for each element i of each array t of the weights, with f = function(address of t, begin(t)).
     template <execution Execution, class Weights, class Function>
     void for_each_array(const Execution& exec, Weights& weights, const Function& function) const {
         const auto arrays = detail::operand_of<Space>(weights);
@@ -342,7 +340,7 @@ private:
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;
-    /// Number of the last complete exchange; shared with work that is enqueued.
+    /// Number of the last complete exchange, which enqueued work sets.
     std::shared_ptr<std::atomic<std::uint64_t>> completed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 

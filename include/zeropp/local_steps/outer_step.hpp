@@ -39,21 +39,21 @@ std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops&
                                                 detail::outer_reduction(options));
 }
 
-/// Begins an exchange between islands: takes the difference of the anchor to this rank's weights, and replaces it by
-/// the mean over islands. `outer.apply` uses the mean, at once or some inner steps later. Inner steps may run
-/// meanwhile, on another execution.
+/// Begins an exchange between islands: takes the difference of the anchor to this rank's weights, and replaces the
+/// difference by its mean over islands. `outer.apply` uses the mean, at once or some inner steps later. Inner steps may
+/// run meanwhile, on another execution.
 ///
 /// Shapes    weights: this rank's shards, an array or a tensor_list, as `outer` was made for. Ranks of `comm` are one
 ///           rank of each island, with equal shards. Scratch as outer_step_workspace_bytes(...), aligned to 16 bytes
 /// Result    the mean in `outer`, as quantized_all_reduce makes it: the same bits in all islands. With one island, the
 ///           difference itself. Weights, anchor and momentum are unchanged
-/// Returns   the event after which weights may change; later work of `exec` still communicates
+/// Returns   the event on `exec` after which weights may change; work behind the event still communicates
 /// Moves     between islands, as quantized_all_reduce of the rank's shards; nothing with one island
-/// Order     enqueued on `exec`, or on both executions of a pipeline; complete when `intra_node` is. The weights must
-///           be complete on `exec`: `wait` for the inner step first. Without scratch, allocates and blocks until
-///           complete
-/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last exchange. Residuals are
-///           made for `outer.differences()`, one error_feedback for each outer_optimizer
+/// Order     enqueued on `exec`, or on both executions of a pipeline; complete when its `intra_node` is. The weights
+///           must be complete on `exec`: let `exec` wait for the inner step first. Without scratch, allocates and
+///           blocks until complete
+/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last exchange. Make one
+///           error_feedback for the `differences()` of each outer_optimizer
 /// Requires  the same shards, quantizers, options and number of exchanges on all ranks of `comm`; otherwise as
 ///           quantized_all_reduce
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
@@ -92,8 +92,8 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     return taken;
 }
 
-/// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. Anchor and momentum have the
-/// same bits in all islands, and so have weights if alpha is 0. For exchanges beside inner steps, call the two apart.
+/// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. For exchanges beside inner
+/// steps, call these apart. Anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
 ///
 /// Result    anchor, momentum and weights as `outer.apply` says
 /// Shapes, Moves, Order, Feedback, Requires, Throws, Source    as outer_begin

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Memory of a training step on each rank, before any is allocated.
+/// Prediction of the memory that a training step needs on each rank.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/elastic/partners.hpp>
@@ -19,28 +19,28 @@
 
 namespace zeropp {
 
-/// Bytes of one parameter in each state of a model. Defaults: 16-bit parameters and gradients, and 12 bytes for Adam
-/// with a float copy of the weights.
+/// Bytes that each parameter of a model takes as a weight, as a gradient and in the optimizer. Defaults: 16-bit weights
+/// and gradients, and 12 bytes for Adam with a float copy of the weights.
 struct state_bytes {
     std::size_t parameter = 2;
     std::size_t gradient = 2;
     std::size_t optimizer = 12;
 };
 
-/// Bytes of a model's states on one rank.
+/// Bytes of a model's weights, gradients and optimizer state on one rank.
 struct states_memory {
     std::uint64_t parameters = 0;
     std::uint64_t gradients = 0;
     std::uint64_t optimizer = 0;
 
-    /// Bytes of all states.
+    /// Bytes of all three states.
     std::uint64_t total() const { return parameters + gradients + optimizer; }
     friend bool operator==(const states_memory&, const states_memory&) = default;
 };
 
-/// States of a model on the rank that holds the most. `tensors` are sizes in elements. `ranks` ranks divide each
-/// tensor: 1 for data parallel training, all for ZeRO-3 with or without hpZ, a group's for MiCS. Throws
-/// precondition_error unless ranks > 0.
+/// Bytes of a model's states on the rank that holds the most. `tensors` are sizes in elements. `ranks` is the number of
+/// ranks that divide each tensor: 1 for data-parallel training, all ranks for ZeRO-3 with or without hpZ, a group's for
+/// MiCS. Throws precondition_error unless ranks > 0.
 inline states_memory memory_of_states(std::span<const std::size_t> tensors, int ranks, const state_bytes& bytes = {}) {
     detail::require_least("memory_of_states", "1 rank", ranks);
     std::uint64_t elements = 0;
@@ -48,8 +48,8 @@ inline states_memory memory_of_states(std::span<const std::size_t> tensors, int 
     return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
 }
 
-/// Bytes of the secondary shards on each rank, kept throughout training. Throws precondition_error unless the number of
-/// ranks in a group is given, not `whole_nodes`: that of the smallest node if nodes are groups.
+/// Bytes of hpZ's secondary shards, which each rank keeps throughout training. Throws precondition_error unless the
+/// group size is at least 1: if groups are nodes, give the number of ranks of the smallest, not `whole_nodes`.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
     detail::require_least("secondary group size", "1 rank", secondary.group_size);
     std::uint64_t bytes = 0;
@@ -59,8 +59,7 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
-/// Bytes of the replicas that a rank keeps for updates by differences, throughout training: the rank that keeps the
-/// most if nodes differ in size.
+/// Bytes of the replicas that a rank keeps for quantized_update: if nodes differ in size, the rank that keeps the most.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
@@ -68,7 +67,7 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     return most_served(ranks) * bytes;
 }
 
-/// Bytes of the mirrors that a rank keeps for its partners, throughout training: the rank that keeps the most.
+/// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners: the rank that keeps the most.
 template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
     std::uint64_t bytes = 0, kept = 0;
@@ -83,8 +82,8 @@ std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> 
     return kept * bytes;
 }
 
-/// Bytes of error feedback's residuals on each rank, in `formats` along each level. For a quantizer Q, the format is
-/// `wire_format_of` Storage::storage<Q>, e.g. of residuals_in_int8.
+/// Bytes of error feedback's residuals on each rank. `formats` are the residuals' formats along each level: for a
+/// quantizer Q, `wire_format_of` Storage::storage<Q>, where Storage may be residuals_in_int8.
 template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors,
                                const level_formats& formats) {
@@ -98,8 +97,7 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// Bytes of anchors, outer momenta, differences and residuals on each rank of an `island` with local steps, kept
-/// throughout training.
+/// Bytes that local steps keep on each rank of an `island`: anchors, outer momenta, differences and residuals.
 template <topology Topology>
 std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
     detail::require_possible(local);
@@ -122,15 +120,14 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
     return detail::gather_workspace(ranks, detail::planned_tensor(ranks, elements), format, chunks);
 }
 
-/// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error unless the number
-/// of ranks in a group is given, not `whole_nodes`.
+/// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error for `whole_nodes`.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
     detail::require_least("secondary group size", "1 rank", secondary.group_size);
     return static_cast<std::uint64_t>(secondary.group_size) *
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
-/// Workspace bytes of a quantized_update that gathers, for `elements` elements.
+/// Workspace bytes of a quantized_update of `elements` elements that also gathers whole tensors.
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
@@ -145,9 +142,8 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const level_format
     return detail::reduce_workspace(ranks, detail::planned_tensor(ranks, elements), formats.by_level(), chunks);
 }
 
-/// Bytes on each rank that live while a tensor computes and is communicated, each part for the largest tensor:
-/// `gathered` whole weights (2 if the next tensor's are gathered meanwhile), one whole gradient, and the collectives'
-/// workspaces.
+/// Bytes of scratch on each rank for the largest tensor: `gathered` times its whole weights, its whole gradient, and
+/// the collectives' workspaces. `gathered` is 2 if one tensor is gathered while another computes.
 template <topology Topology>
 std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                              const state_bytes& bytes = {}, int gathered = 2) {

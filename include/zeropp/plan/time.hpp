@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Time of a training step from rates and latencies of links: the alpha-beta model.
+/// Prediction of the time of a training step from rates and latencies of links: the alpha-beta model.
 
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/wire_format.hpp>
@@ -17,40 +17,40 @@
 
 namespace zeropp {
 
-/// A link: bytes per second in each direction at once, and the latency of each message in seconds.
+/// Speed of a link: bytes per second in each direction at once, and seconds of latency of each message.
 struct link_speed {
     double bytes_per_second;
     double latency_seconds = 0;
 };
 
-/// The machine that a plan is for.
+/// Links and codec of the machine that a plan is for.
 struct machine {
-    /// Link from one rank to the others of its node.
+    /// Link of a rank to the other ranks of its node.
     link_speed intra_node;
-    /// Link from one whole node to the others (of its site, if there are sites); its ranks share it.
+    /// Link of a whole node to the other nodes (of its site, with three levels). All ranks of the node share the link.
     link_speed inter_node;
-    /// Bytes per second that a rank's codec reads and writes; 0 if its time does not count. Formats that are `plain`
-    /// take none.
+    /// Bytes per second that a rank's codec reads and writes; 0 leaves its time out. Formats with `plain` take none.
     double codec_bytes_per_second = 0;
-    /// Link from one whole site to the others, for topologies of three levels; its ranks share it.
+    /// Link of a whole site to the other sites, for topologies of three levels. All ranks of the site share the link.
     link_speed inter_site = inter_node;
 
-    /// The link of a level. Levels beyond the third have the third's.
+    /// Link of a level. Levels beyond the third have the link of the third.
     const link_speed& at(int level) const { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
 };
 
-/// Seconds of one collective: along each level, and in the codec.
+/// Seconds of one collective: of the hop along each level, and of the codec.
 struct collective_time {
     double intra_node = 0;
     double inter_node = 0;
     double codec = 0;
-    /// Seconds of all hops together, which may overlap.
+    /// Seconds until all hops have ended. Hops may overlap, so this is at most the sum of the levels' seconds.
     double hops = 0;
+    /// Seconds of the hop between sites.
     double inter_site = 0;
 
     /// Seconds of the hops and the codec.
     double total() const { return hops + codec; }
-    /// Seconds along a level. Levels beyond the third count as the third.
+    /// Seconds of the hop along a level. Levels beyond the third count as the third.
     double& at(int level) { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
 
     collective_time& operator+=(const collective_time& other) {
@@ -65,7 +65,6 @@ struct collective_time {
 
 namespace detail {
 
-/// A whole number as a double.
 constexpr double real(std::integral auto n) { return static_cast<double>(n); }
 
 /// Seconds of a hop that sends `bytes` bytes in all to `peers` peers, one message to each, one after another.
@@ -77,9 +76,9 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Seconds of a hop along `level`, in one piece of `pieces`, if messages have `bytes` bytes: in the slowest node, or
-/// over the link that all ranks of a node, or of a site, share. Every node sends one message of each slot to each other
-/// node, whatever its size; the ranks of the smallest start the most messages.
+/// Seconds of one of `pieces` equal chunks of a hop along `level`. `bytes` are the bytes of a shard's messages of all
+/// chunks. Along level 0, the slowest node decides. Along later levels, all ranks of a node, or of a site, share one
+/// link. Each node sends other nodes as many messages as the largest; ranks of the smallest start the most.
 template <topology Topology>
 double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
     const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
@@ -96,8 +95,8 @@ double level_seconds(const machine& m, const Topology& ranks, int level, std::ui
     return slowest;
 }
 
-/// Times of a collective that sends messages of `bytes` in a hop along each level, in `chunks` equal chunks: the hop
-/// along the last level overlaps all others, so the longer part counts whole, and of the shorter one chunk.
+/// Times of a collective with a hop along each level, with messages of `bytes` in `chunks` equal chunks. The hop along
+/// the last level overlaps the others: the longer part counts whole, and of the shorter part one chunk.
 template <topology Topology>
 collective_time all_hops(const machine& m, const Topology& ranks, level_bytes bytes, std::size_t chunks) {
     constexpr int last = Topology::levels - 1;
@@ -115,8 +114,7 @@ collective_time all_hops(const machine& m, const Topology& ranks, level_bytes by
 
 }  // namespace detail
 
-/// Time of quantized_all_gather for `elements` elements of `element_bytes` bytes: inter-node, then intra-node. In
-/// chunks, the hops overlap.
+/// Time of quantized_all_gather for `elements` elements of `element_bytes` bytes. Hops of several chunks overlap.
 template <topology Topology>
 collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
                                 std::size_t elements, std::size_t element_bytes, int chunks = 1) {
@@ -130,13 +128,12 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     return t;
 }
 
-/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`
-/// does.
+/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`.
 template <topology Topology>
 collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
                                       std::size_t elements, std::size_t element_bytes) {
     collective_time t;
-    // The slowest node, if they differ in size.
+    // The slowest node decides, if nodes differ in size.
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
         const int rank = ranks.rank_of(g, 0);
         const secondary_peers peers(ranks, secondary.group_size, rank);
@@ -145,7 +142,6 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
         const int size = secondary_group_size(ranks, secondary.group_size, rank);
         const double message = detail::real(secondary.stored_as.bytes(partition(elements, size).slice_size()));
         collective_time of_node;
-        // Levels beyond the third count as the third.
         for (int l = 0; l != std::min(Topology::levels, 3); ++l) {
             // The ranks of a node, or of a site, share its link.
             of_node.at(l) += detail::hop_seconds(m.at(l), static_cast<std::int64_t>(peers.at(l)),
@@ -160,8 +156,8 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     return t;
 }
 
-/// Time of a quantized_update that gathers, for `elements` elements of `element_bytes` bytes, with formats of
-/// differences and of kept replicas: inter-node, then intra-node. In chunks, the hops overlap.
+/// Time of a quantized_update that also gathers whole tensors of `elements` elements of `element_bytes` bytes. Messages
+/// of `differences` move between nodes, then messages of `kept_as` within them. Hops of several chunks overlap.
 template <topology Topology>
 collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
@@ -173,7 +169,7 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto messages = detail::real(sizes.total(0));
     const auto kept = detail::real(kept_as.bytes(slice));
     collective_time t = detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, sizes.cut.size());
-    // The own shard and its replica become a message; every node's message is added to its replica.
+    // The codec encodes this rank's shard less its kept copy, and adds each slot's message to that slot's kept shard.
     t.codec =
         detail::codec_seconds(m, false,
                               detail::real(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
@@ -199,8 +195,8 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
     return t;
 }
 
-/// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes, in `formats`, from
-/// level 0 on. In chunks, the hops overlap.
+/// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes: hops from level 0
+/// on, in the formats `formats`. Hops of several chunks overlap.
 template <topology Topology>
 collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const level_formats& formats,
                                     std::size_t elements, std::size_t element_bytes, int chunks = 1) {
@@ -208,7 +204,7 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
     if (slice == 0) return {};
     const auto sizes = detail::planned_reduction(ranks, formats, elements, chunks);
     collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), sizes.cut.size());
-    // Each hop's messages are written once and read once.
+    // The codec writes and reads each hop's messages once.
     double messages = 0;
     bool plain = true;
     for (int l = 0; l != Topology::levels; ++l) {
@@ -219,10 +215,9 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
     return t;
 }
 
-/// Time of one exchange of `tensors` between islands, all at once: two phases, in each of which a rank sends to every
-/// other island. `between` is the link of a whole island to the others, which its ranks share; its time is
-/// `inter_node`. Each element of a shard is read and written as floats: 9 times for the outer optimizer, 4 times by the
-/// codec.
+/// Time of one exchange of all `tensors` at once between islands: in each of two phases, a rank sends to every other
+/// island. `between` is the link of a whole island to the others, shared by its ranks. Its seconds count as
+/// `inter_node`. For each element of a shard, the outer optimizer reads or writes 9 floats, and the codec 4.
 template <topology Topology>
 collective_time outer_step_time(const machine& m, const link_speed& between, const Topology& island,
                                 std::span<const std::size_t> tensors, const local_steps& local) {
@@ -241,7 +236,8 @@ collective_time outer_step_time(const machine& m, const link_speed& between, con
     return t;
 }
 
-/// Seconds that local steps add to each inner step of `step` seconds: of `exchange`, the part that outlasts the delay.
+/// Seconds, on average, that an `exchange` adds to an inner step of `step` seconds. They are the seconds of its codec,
+/// and of its hops beyond `delay` steps, divided by `every`.
 inline double local_steps_seconds(const collective_time& exchange, const local_steps& local, double step) {
     detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;
@@ -253,11 +249,11 @@ struct compute_time {
     double forward = 0;
     double backward = 0;
 
-    /// Times of a step of `seconds` seconds: the backward pass computes twice as long as the forward pass.
+    /// Divides `seconds` of computation in a step: the backward pass computes twice as long as the forward pass.
     static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
 };
 
-/// Seconds of a training step.
+/// Seconds of a training step, by pass; `gradients` is the reduce-scatter of gradients.
 struct step_time {
     collective_time forward;
     collective_time backward;
@@ -266,16 +262,16 @@ struct step_time {
 
     /// Seconds of all collectives, one after another.
     double communication() const { return forward.total() + backward.total() + gradients.total(); }
-    /// Seconds if nothing overlaps: the slowest case.
+    /// Seconds of the step if no communication overlaps computation: the slowest case.
     double without_overlap() const { return compute.forward + compute.backward + communication(); }
-    /// Seconds if all communication of a pass overlaps with all of its computation: the fastest case.
+    /// Seconds of the step if each pass overlaps all its communication with all its computation: the fastest case.
     double with_overlap() const {
         return std::max(compute.forward, forward.total()) +
                std::max(compute.backward, backward.total() + gradients.total());
     }
 };
 
-/// Time of a training step of a model. `tensors` are sizes in elements of `element_bytes` bytes.
+/// Time of a training step of a model. `tensors` are sizes in elements, each of `element_bytes` bytes.
 template <topology Topology>
 step_time time_of_step(const machine& m, const Topology& ranks, std::span<const std::size_t> tensors,
                        const step_options& options, const compute_time& compute, std::size_t element_bytes = 2) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Bytes that collectives send, before any is sent.
+/// Prediction of the bytes that collectives send.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/elastic/partners.hpp>
@@ -26,10 +26,9 @@
 
 namespace zeropp {
 
-/// Bytes that a rank sends to ranks of its node, to other nodes (of its site, if the topology has three levels), and to
-/// other sites. In nodes of equal size, every rank sends the same number of bytes; otherwise functions give that of
-/// their argument `rank`. `counting` counts exactly these bytes. Functions throw precondition_error unless `rank` is
-/// one of the ranks.
+/// Bytes that a rank sends within its node, to other nodes (of its site, with three levels), and to other sites. With
+/// nodes of equal size, all ranks send equally many bytes. Otherwise functions give the bytes of their argument `rank`;
+/// they throw precondition_error unless it exists. The transport `counting` counts exactly these bytes.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;
@@ -52,21 +51,20 @@ struct volume {
 };
 
 namespace detail {
-/// Throws precondition_error unless `given` is at least `least`. `expected` names the smallest number: "1 rank".
+/// Throws precondition_error unless `given` is at least `least`. `expected` is `least` in words, such as "1 rank".
 inline void require_least(const char* where, const char* expected, int given, int least = 1) {
     if (given >= least) return;
     throw precondition_error(where, std::string("at least ") + expected, std::to_string(given));
 }
 
-/// A tensor over `ranks`.
 template <topology Topology>
 tensor_division planned_tensor(const Topology& ranks, std::size_t elements) {
     static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own shards");
     return {elements, ranks.size()};
 }
 
-/// Chunks and messages of a tensor in `formats`. `auto_chunks` means as many chunks as a pipeline takes; `last` is the
-/// number of the format along the last level, which decides it.
+/// Schedule (chunks and messages) of a tensor in `formats`. For `auto_chunks`, the message size in `formats[last]`, the
+/// last level's format, decides the number of chunks, as if hops overlap.
 template <topology Topology, std::size_t Count>
 schedule<tensor_division, Count> planned(const Topology& ranks, const std::array<message_format, Count>& formats,
                                          std::size_t elements, int chunks, std::size_t last = 0) {
@@ -74,24 +72,25 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
     const tensor_division whole = planned_tensor(ranks, elements);
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
-/// The same for a reduction along the levels of `formats`.
+/// Schedule of a reduction of a tensor in `formats`. For `auto_chunks`, `planned` says the number of chunks.
 template <topology Topology>
 schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
                                                std::size_t elements, int chunks) {
     return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
 }
 
-/// Bytes of a message along each level, or of all messages of a shard's chunks.
+/// Bytes of a shard's messages, of all chunks, along each level.
 using level_bytes = volume;
 
-/// The bytes of a shard's messages, in a format for each level.
+/// Bytes along each level of all messages of a shard, in the level's format.
 template <class Sizes>
 level_bytes bytes_by_level(const Sizes& sizes) {
     return {sizes.total(0), sizes.total(1), sizes.total(2)};
 }
 constexpr level_bytes on_all_levels(std::uint64_t bytes) { return {bytes, bytes, bytes}; }
 
-/// Bytes that `rank` sends if messages have `bytes`. Throws precondition_error unless `rank` is one of `ranks`.
+/// Bytes that `rank` sends in a collective with a hop along each level. `bytes` are the bytes of a shard's messages.
+/// Throws precondition_error unless `rank` is one of `ranks`.
 template <topology Topology>
 volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
     existing_rank("volume", ranks.size(), rank);
@@ -105,8 +104,8 @@ volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
 }
 }  // namespace detail
 
-/// Bytes that `rank` sends in a quantized_update that gathers, for `elements` elements: its differences to its
-/// counterparts, then its replicas, in messages of `kept_as`, to its node.
+/// Bytes that `rank` sends in a quantized_update that also gathers whole tensors of `elements` elements. It sends
+/// messages in the format `differences` to other nodes, then messages in the format `kept_as` within its node.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                             std::size_t elements, int chunks = 1, int rank = 0) {
@@ -114,8 +113,8 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
     return detail::hop_volume(ranks, rank, {sizes.total(1), sizes.total(0), sizes.total(0)});
 }
 
-/// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
-/// sends its messages to its counterparts, then the messages of its index to its node.
+/// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. Along
+/// each level, the last one first, it sends each peer the messages that it has by then.
 template <topology Topology>
 volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1,
                          int rank = 0) {
@@ -129,8 +128,8 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
     return {.intra_node = v.intra_node};
 }
 
-/// Bytes that `rank` sends in a mirror_shards of each of `tensors`, in elements: a message to each partner node, once
-/// for each column that it serves. The last rank of a node sends the most of its node's.
+/// Bytes that `rank` sends in one mirror_shards of each of `tensors`, which are sizes in elements. It sends a message
+/// to each partner node for each column that it serves. In a node, the last rank sends the most.
 template <topology Topology>
 volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror,
                      int rank = 0) {
@@ -143,7 +142,7 @@ volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors
 }
 
 /// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
-/// `auto_chunks`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
+/// `auto_chunks`. Along each level, level 0 first, it sends each peer the shards that this peer then sums.
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats, std::size_t elements, int chunks = 1,
                              int rank = 0) {
@@ -161,8 +160,9 @@ volume two_shot_volume(const Topology& ranks, const std::array<message_format, 4
 }
 }  // namespace detail
 
-/// Bytes that `rank` sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
-/// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `all_gather`.
+/// Bytes that `rank` sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. Small
+/// tensors are one-shot (prefers_one_shot): `rank` sends its whole tensor to all ranks. Others are two-shot: a
+/// reduce-scatter, and an all-gather in the format `all_gather`.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
                          std::size_t elements, int chunks = auto_chunks, int rank = 0) {
@@ -179,8 +179,8 @@ volume all_reduce_volume(const Topology& ranks, const level_formats& formats, co
                                    rank);
 }
 
-/// Bytes that a rank sends in quantized_all_to_all for `elements` elements: along each level, to every other peer the
-/// messages for all ranks of its coordinate. Throws precondition_error unless nodes are of equal size.
+/// Bytes that a rank sends in quantized_all_to_all for `elements` elements. Along each level, it sends each peer the
+/// messages for all ranks with the coordinate of that peer. Throws precondition_error unless nodes are of equal size.
 template <topology Topology>
 volume all_to_all_volume(const Topology& ranks, const wire_format& format, std::size_t elements) {
     if (!has_equal_groups(ranks)) {
@@ -195,18 +195,18 @@ volume all_to_all_volume(const Topology& ranks, const wire_format& format, std::
     return sent;
 }
 
-/// Local steps: islands of ranks train by themselves and exchange their progress by outer_step. Functions throw
-/// precondition_error for numbers out of range.
+/// Local steps: islands of ranks train by themselves, and exchange their progress by outer_step. Functions that take a
+/// local_steps throw precondition_error for numbers out of range.
 struct local_steps {
     /// Number of islands, at least 1.
     int islands;
     /// Number of inner steps between two exchanges of a tensor, at least 1.
     int every;
-    /// Number of inner steps between the begin of an exchange and its use, below `every`.
+    /// Number of inner steps from the begin of an exchange to the use of its result, from 0 to `every` - 1.
     int delay = 0;
     /// Format of the exchange, on all hops.
     wire_format differences;
-    /// Format of error feedback's residuals: for a quantizer Q, `wire_format_of` Storage::storage<Q>.
+    /// Format of error feedback's residuals, if any: for a quantizer Q, `wire_format_of` Storage::storage<Q>.
     std::optional<wire_format> residuals = std::nullopt;
 };
 
@@ -220,8 +220,8 @@ inline void require_possible(const local_steps& local) {
 }
 }  // namespace detail
 
-/// Bytes that a rank sends to ranks of other islands in one exchange of `elements` elements, which the ranks of an
-/// island divide. In a step it sends a part of 1 / every.
+/// Bytes that a rank sends to other islands in one exchange of a tensor of `elements` elements, which an island's ranks
+/// divide. On average, a step has 1 / `every` of these bytes.
 template <topology Topology>
 std::uint64_t outer_step_volume(const Topology& island, const local_steps& local, std::size_t elements) {
     detail::require_possible(local);
@@ -229,23 +229,23 @@ std::uint64_t outer_step_volume(const Topology& island, const local_steps& local
     if (local.islands == 1 || shard == 0) return 0;
     const flat between(local.islands);
     const wire_format& f = local.differences;
-    // With error feedback, the all-reduce is two-shot in every size.
+    // With error feedback, the all-reduce is two-shot for tensors of every size.
     return (local.residuals ? detail::two_shot_volume(between, {f, f, f, f}, shard, 1, 0)
                             : all_reduce_volume(between, {f, f}, f, shard, 1))
         .intra_node;
 }
 
-/// In place of a number of ranks in a secondary group: each node is one group.
+/// Given as the size of secondary groups: each node is one group.
 inline constexpr int whole_nodes = -1;
 
-/// Number of ranks in the secondary group of `rank`: `wanted`, or its node's for `whole_nodes`.
+/// Number of ranks in the secondary group of `rank`: `wanted` or, for `whole_nodes`, the size of its node.
 template <topology Topology>
 constexpr int secondary_group_size(const Topology& ranks, int wanted, int rank) {
     return wanted == whole_nodes ? ranks.group_size(ranks.group_of(rank)) : wanted;
 }
 
-/// True if `ranks` can be divided into secondary groups of `group_size` consecutive ranks: nodes are of equal size, and
-/// groups are equal parts of nodes and sites, or hold whole ones.
+/// True if `ranks` can be divided into secondary groups of `group_size` consecutive ranks. Nodes must be of equal size.
+/// Each node, and each site, must be a whole number of groups, or each group a whole number of them.
 template <topology Topology>
 bool can_be_secondary_groups(const Topology& ranks, int group_size) {
     bool can = group_size >= 1 && has_equal_groups(ranks) && ranks.size() % group_size == 0;
@@ -256,9 +256,9 @@ bool can_be_secondary_groups(const Topology& ranks, int group_size) {
     return can;
 }
 
-/// Number of a rank's peers in its secondary group: on its node, on others, and on other sites. A group is its node
-/// (`whole_nodes`) or `group_size` consecutive ranks. Those require nodes of consecutive ranks. Throws
-/// precondition_error unless they can_be_secondary_groups: the numbers are then equal on all ranks.
+/// Numbers of other ranks in a rank's secondary group: on its node, on other nodes of its site, and on other sites. A
+/// group is a node (`whole_nodes`), or `group_size` consecutive ranks; nodes must then have consecutive ranks, too.
+/// Throws precondition_error for a `group_size` that `can_be_secondary_groups` refuses.
 struct secondary_peers : volume {
     template <topology Topology>
     secondary_peers(const Topology& ranks, int group_size, int rank = 0) {
@@ -288,7 +288,7 @@ struct secondary_peers : volume {
 };
 
 /// Bytes that `rank` sends in secondary_partition_gather for `elements` elements, in groups of `group_size` consecutive
-/// ranks, or `whole_nodes`: its message to each of the group. Throws as `secondary_peers` does.
+/// ranks, or `whole_nodes`. It sends its message to each other rank of its group. Throws as `secondary_peers` does.
 template <topology Topology>
 volume secondary_gather_volume(const Topology& ranks, int group_size, const wire_format& stored_as,
                                std::size_t elements, int rank = 0) {
@@ -299,7 +299,7 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
     return peers * message;
 }
 
-/// hpZ: a second copy of the weights, divided over groups of `group_size` ranks, or over `whole_nodes`.
+/// hpZ: each group of `group_size` ranks, or of `whole_nodes`, holds a copy of the weights in format `stored_as`.
 struct secondary_options {
     int group_size;
     wire_format stored_as;
@@ -308,19 +308,22 @@ struct secondary_options {
 /// Communication of a ZeRO-3 training step. ZeRO-3 itself has `cast_to` formats and no secondary partition; qwZ
 /// changes `weights`, qgZ `gradients`, hpZ `secondary`.
 struct step_options {
-    /// Formats of weights (forward gather, and backward without `secondary`), and of gradients along each level.
+    /// Format of gathered weights, forward and, without `secondary`, backward.
     wire_format weights;
+    /// Formats of reduced gradients along each level.
     level_formats gradients;
+    /// Secondary shards, from which the backward pass gathers weights; empty without hpZ.
     std::optional<secondary_options> secondary = std::nullopt;
-    /// Format of the replicas that every node keeps, divided over its ranks. `weights` is then the format of their
-    /// differences, and `secondary` must be empty.
+    /// Format of the replicas of quantized_update; each node keeps all weights, divided over its ranks. `weights` is
+    /// then the format of weight differences, and `secondary` must be empty.
     std::optional<wire_format> replicas = std::nullopt;
-    /// Number of chunks of the reduce-scatter, and of the all-gathers. `auto_chunks`: as many as a pipeline takes.
+    /// Number of chunks of the reduce-scatter. `auto_chunks`: by message size, as in a call with overlapping hops.
     int chunks = 1;
+    /// Number of chunks of an all-gather or update. `auto_chunks`: by message size, as in a call with overlapping hops.
     int gather_chunks = 1;
 };
 
-/// Bytes that a rank sends in a training step.
+/// Bytes that a rank sends in a training step: in gathers forward and backward, and in reduce-scatters of gradients.
 struct step_volume {
     volume forward;
     volume backward;
@@ -331,7 +334,7 @@ struct step_volume {
     friend bool operator==(const step_volume&, const step_volume&) = default;
 };
 
-/// Bytes that `rank` sends in a step of a model. `tensors` are sizes in elements; each tensor moves by itself.
+/// Bytes that `rank` sends in a training step of a model. `tensors` are sizes in elements; each tensor moves by itself.
 template <topology Topology>
 step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                            int rank = 0) {
