@@ -46,7 +46,9 @@ TEST_CASE("three_level: peers differ in one coordinate", "[topology][three_level
     CHECK(zeropp::slots_beyond(t, 2) == 1);
     CHECK_FALSE(zeropp::slots_are_ranks(t));
     CHECK(zeropp::slots_are_ranks(three_level(1, 3, 1)));
+    // Sites of one node have the places of nodes in one site, over other links.
     CHECK(zeropp::topology_digest(t) != zeropp::topology_digest(two_level(6, 2)));
+    CHECK(zeropp::topology_digest(three_level(3, 1, 2)) != zeropp::topology_digest(three_level(1, 3, 2)));
 }
 
 TEST_CASE("three_level of any map of nodes to sites keeps the laws of topologies", "[topology][three_level]") {

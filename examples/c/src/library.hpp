@@ -263,9 +263,10 @@ struct zeropp_communicator {
     }
 
     /// Compares the current call, if it is to be compared, where no collective on `comm` does so.
-    void compare(const zeropp::collective_call& stated, const std::string& problem = {}) {
+    void compare(zeropp::collective_call stated, const std::string& problem = {}) {
         if (!call->compared) return;
         call->stated = true;
+        stated.topology = zeropp::topology_digest(comm.topology());
         uncounted.begin(call->named(stated), problem);
     }
 
