@@ -99,7 +99,7 @@ struct lost_range {
     std::size_t end;
 };
 
-/// The pieces of all survivors, computed alike on each of them without communication. Each element has one source. If
+/// The pieces of all survivors, computed alike on each of them without communication. Each element has one sender. If
 /// several survivors hold it, they share the work.
 class recovery_plan {
 public:
@@ -140,7 +140,7 @@ public:
                      [&](std::size_t t, std::size_t begin, std::size_t end, int to, const std::vector<int>& holders) {
                          if (holders.empty()) return;
                          for (std::size_t h = 0; begin < end; ++h) {
-                             // The first holder differs from shard to shard: short runs do not all fall to one.
+                             // The first holder differs from shard to shard: short pieces do not all fall to one.
                              const int source = holders[(h + static_cast<std::size_t>(to)) % holders.size()];
                              const std::size_t share = ceil_div(end - begin, holders.size() - h);
                              const std::size_t count = std::min(std::max(share, message_place::alignment), end - begin);
@@ -175,8 +175,8 @@ public:
     }
 
 private:
-    /// Calls use(tensor, begin, end, destination, holders) for runs of elements that one shard receives and that the
-    /// same survivors hold.
+    /// Calls use(tensor, begin, end, destination, holders) for consecutive elements that one shard receives and that
+    /// the same survivors hold.
     template <class Use>
     void for_each_run(const list_slices& chunk, Use use) const {
         std::vector<int> holders;
