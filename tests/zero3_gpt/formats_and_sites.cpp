@@ -7,7 +7,7 @@
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/topology/three_level.hpp>
 
 #include <algorithm>

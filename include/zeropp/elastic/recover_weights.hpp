@@ -15,7 +15,7 @@
 #include <zeropp/elastic/held_copies.hpp>
 #include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
@@ -47,7 +47,7 @@ std::string shard_problem_of(const list_operand<T, Space>& operand, const std::v
 }
 
 /// Moves pieces to their destinations chunk by chunk: each rank's pieces are one message, which all ranks gather.
-/// `address(piece)` is the address of a piece on its source.
+/// `address(piece)` is the address of a piece on its sender.
 template <class Moved, execution Execution, class Communicator, class Out, class Address>
 void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan& plan, const Out& out,
                  Address address) {

@@ -77,21 +77,21 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Seconds of a hop along `level`, in one piece of `pieces`, if messages have `bytes` bytes: in the slowest node, or
+/// Seconds of a hop along `level`, in one of `chunks` chunks, if messages have `bytes` bytes: in the slowest node, or
 /// over the link that all ranks of a node, or of a site, share. Every node sends one message of each slot to each other
 /// node, whatever its size; the ranks of the smallest start the most messages.
 template <topology Topology>
-double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
+double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double chunks) {
     const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
     if (level != 0) {
         const int peers = extent(ranks, level) - 1;
         return hop_seconds(m.at(level), static_cast<std::int64_t>(most_served(ranks)) / ranks.groups() * peers,
-                           of_peer * real(peers) * real(ranks_within(ranks, level - 1)) / pieces);
+                           of_peer * real(peers) * real(ranks_within(ranks, level - 1)) / chunks);
     }
     double slowest = 0;
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
         const int sends = sends_along(ranks, 0, ranks.rank_of(g, 0));
-        slowest = std::max(slowest, hop_seconds(m.intra_node, sends, of_peer * real(sends) / pieces));
+        slowest = std::max(slowest, hop_seconds(m.intra_node, sends, of_peer * real(sends) / chunks));
     }
     return slowest;
 }
@@ -99,17 +99,16 @@ double level_seconds(const machine& m, const Topology& ranks, int level, std::ui
 /// Times of a collective that sends messages of `bytes` in a hop along each level, in `chunks` equal chunks: the hop
 /// along the last level overlaps all others, so the longer part counts whole, and of the shorter one chunk.
 template <topology Topology>
-collective_time all_hops(const machine& m, const Topology& ranks, level_bytes bytes, std::size_t chunks) {
+collective_time all_hops(const machine& m, const Topology& ranks, const volume& bytes, double chunks) {
     constexpr int last = Topology::levels - 1;
-    const double pieces = real(chunks);
     collective_time t;
     double within = 0, across = 0;
     for (int l = 0; l <= last; ++l) {
-        const double seconds = pieces * level_seconds(m, ranks, l, bytes.at(l), pieces);
+        const double seconds = chunks * level_seconds(m, ranks, l, bytes.at(l), chunks);
         t.at(l) += seconds;
         (l == last ? across : within) += seconds;
     }
-    t.hops = std::max(within, across) + std::min(within, across) / pieces;
+    t.hops = std::max(within, across) + std::min(within, across) / chunks;
     return t;
 }
 
@@ -123,7 +122,8 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     if (slice == 0) return {};
     const auto sizes = detail::planned(ranks, std::array<message_format, 1>{format}, elements, chunks);
-    collective_time t = detail::all_hops(m, ranks, detail::on_all_levels(sizes.total(0)), sizes.cut.size());
+    collective_time t =
+        detail::all_hops(m, ranks, detail::on_all_levels(sizes.total(0)), detail::real(sizes.cut.size()));
     t.codec = detail::codec_seconds(m, format.plain,
                                     detail::real((slice + elements) * element_bytes) +
                                         detail::real(sizes.total(0)) * (1.0 + detail::real(ranks.size())));
@@ -172,7 +172,8 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto groups = detail::real(most_served(ranks));
     const auto messages = detail::real(sizes.total(0));
     const auto kept = detail::real(kept_as.bytes(slice));
-    collective_time t = detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, sizes.cut.size());
+    collective_time t =
+        detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, detail::real(sizes.cut.size()));
     // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
         detail::codec_seconds(m, false,
@@ -206,8 +207,8 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
                                     std::size_t elements, std::size_t element_bytes, int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     if (slice == 0) return {};
-    const auto sizes = detail::planned_reduction(ranks, formats, elements, chunks);
-    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), sizes.cut.size());
+    const auto sizes = detail::planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
+    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), detail::real(sizes.cut.size()));
     // Each hop's messages are written once and read once.
     double messages = 0;
     bool plain = true;
@@ -246,56 +247,6 @@ inline double local_steps_seconds(const collective_time& exchange, const local_s
     detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;
     return (exchange.codec + std::max(0.0, exchange.hops - hidden)) / detail::real(local.every);
-}
-
-/// Seconds of computation in a training step.
-struct compute_time {
-    double forward = 0;
-    double backward = 0;
-
-    /// Times of a step of `seconds` seconds: the backward pass computes twice as long as the forward pass.
-    static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
-};
-
-/// Seconds of a training step.
-struct step_time {
-    collective_time forward;
-    collective_time backward;
-    collective_time gradients;
-    compute_time compute;
-
-    /// Seconds of all collectives, one after another.
-    double communication() const { return forward.total() + backward.total() + gradients.total(); }
-    /// Seconds if nothing overlaps: the slowest case.
-    double without_overlap() const { return compute.forward + compute.backward + communication(); }
-    /// Seconds if all communication of a pass overlaps with all of its computation: the fastest case.
-    double with_overlap() const {
-        return std::max(compute.forward, forward.total()) +
-               std::max(compute.backward, backward.total() + gradients.total());
-    }
-};
-
-/// Time of a training step of a model. `tensors` are sizes in elements of `element_bytes` bytes.
-template <topology Topology>
-step_time time_of_step(const machine& m, const Topology& ranks, std::span<const std::size_t> tensors,
-                       const step_options& options, const compute_time& compute, std::size_t element_bytes = 2) {
-    step_time sum;
-    sum.compute = compute;
-    for (const std::size_t n : tensors) {
-        if (options.replicas) {
-            sum.forward += update_gather_time(m, ranks, options.weights, *options.replicas, n, element_bytes,
-                                              options.gather_chunks);
-            sum.backward += replica_gather_time(m, ranks, *options.replicas, n, element_bytes);
-        } else {
-            const collective_time gather =
-                all_gather_time(m, ranks, options.weights, n, element_bytes, options.gather_chunks);
-            sum.forward += gather;
-            sum.backward +=
-                options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
-        }
-        sum.gradients += reduce_scatter_time(m, ranks, options.gradients, n, element_bytes, options.chunks);
-    }
-    return sum;
 }
 
 }  // namespace zeropp
