@@ -342,9 +342,8 @@ public:
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
     double sum_over_ranks(double value) { return rank_values_.sum(device_, gather_queue_, world_, value); }
 
-    /// Bytes that this rank has sent since the last reset.
+    /// Bytes that this rank has sent.
     const phase_traffic& traffic() const { return traffic_; }
-    void reset_traffic() { traffic_ = {}; }
 
 private:
     friend class engine_recovery<Device, Transport, Formats>;

@@ -236,13 +236,6 @@ def test_collectives_take_a_hop_between_sites(ranks):
     assert ranks.run(8, collectives) == 8 * [[]]
 
 
-def gradients_of(model, rank):
-    loss_of(model, batch(0, rank)).backward()
-    gradients = {name: p.grad.full_tensor().clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    return gradients
-
-
 def models(rank, size):
     sites = {"ranks_per_node": 2, "nodes_per_site": 2}
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
