@@ -1,8 +1,8 @@
 # cmake -D INCLUDE_DIR=include -D TESTS_DIR=tests -P include_law.cmake
 #
 # The include law: which room of the library may include which, and the only headers that may name a vendor's. No header is
-# longer, or wider, than one can read. Each header has a test: at its path below TESTS_DIR, or a file there includes it. Reads
-# every header under INCLUDE_DIR/zeropp, prints each violation, and fails if there is one.
+# longer, or wider, than one can read. Each header has a test: at its path below TESTS_DIR, or a file there includes it. Each
+# test case has a name of its own. Reads every header under INCLUDE_DIR/zeropp, prints each violation, and fails if there is one.
 
 # Room by room, what its headers may include, as paths below zeropp/. Every room may include itself.
 set(law_core "^$")
@@ -39,6 +39,7 @@ math(EXPR too_wide "${most_columns} + 1")
 string(REPEAT "[^\n]" ${too_wide} wide_line)
 
 set(tested "")
+set(test_cases "")
 if(NOT IS_DIRECTORY "${TESTS_DIR}")
     message(FATAL_ERROR "TESTS_DIR: expected the folder of the tests, given \"${TESTS_DIR}\"")
 endif()
@@ -46,6 +47,12 @@ file(GLOB_RECURSE test_files ${TESTS_DIR}/*.cpp ${TESTS_DIR}/*.hpp ${TESTS_DIR}/
 foreach(test_file IN LISTS test_files)
     file(STRINGS ${test_file} lines REGEX "^#include <zeropp/")
     string(APPEND tested "${lines}")
+    file(READ ${test_file} text)
+    # Brackets and semicolons would upset CMake's lists.
+    string(REGEX REPLACE "[][;]" "," text "${text}")
+    string(REGEX MATCHALL "TEST_CASE\\([ \n]*\"[^\"]*(\"[ \n]*\"[^\"]*)*" cases "${text}")
+    string(REGEX REPLACE "TEST_CASE\\([ \n]*|\"[ \n]*\"" "" cases "${cases}")
+    list(APPEND test_cases ${cases})
 endforeach()
 
 set(violations 0)
@@ -53,6 +60,17 @@ macro(violation text)
     math(EXPR violations "${violations} + 1")
     message("zeropp/${header}: ${text}")
 endmacro()
+
+# Catch2 takes two test cases of one name in a program if their tags differ. A name then runs both.
+list(SORT test_cases)
+set(before "")
+foreach(case IN LISTS test_cases)
+    if(case STREQUAL before)
+        math(EXPR violations "${violations} + 1")
+        message("tests: two test cases have one name: ${case}")
+    endif()
+    set(before "${case}")
+endforeach()
 
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/zeropp ${INCLUDE_DIR}/zeropp/*)
 foreach(header IN LISTS headers)

@@ -4,6 +4,7 @@
 
 #include "phases.hpp"
 #include "simulation.hpp"
+#include "sites.hpp"
 #include "support/json_file.hpp"
 
 #include <zeropp/mpi.hpp>
@@ -77,7 +78,7 @@ void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t c
 }
 
 /// Number of messages that a node sends to other nodes along a level.
-int messages_of_node(const nodes_in_sites& ranks, int level) {
+int messages_of_node(const zeropp::three_level& ranks, int level) {
     return zeropp::largest_group_size(ranks) * (zeropp::extent(ranks, level) - 1);
 }
 
@@ -101,7 +102,7 @@ std::vector<double> carried_by_timing(bool reporting) {
 }
 
 /// Bytes of the simulator's handshake for each inter-node message; only on the reporting rank. Collective.
-double carried_by_handshake(const nodes_in_sites& ranks, bool reporting, const std::vector<double>& by_timing) {
+double carried_by_handshake(const zeropp::three_level& ranks, bool reporting, const std::vector<double>& by_timing) {
     constexpr std::size_t bytes = 64;
     zeropp::communicator comm(ranks, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD));
     std::vector<std::byte> all(static_cast<std::size_t>(zeropp::slot_count(ranks)) * bytes);
@@ -117,12 +118,12 @@ double carried_by_handshake(const nodes_in_sites& ranks, bool reporting, const s
 /// Throws zeropp::error unless the link of each node and, with several sites, of each site has carried about as many
 /// bytes as are planned, `handshake` bytes for each of its messages, and `by_timing`. The simulator extrapolates from
 /// rates and is not exact to the byte; `counting` is.
-void require_planned_links(const phase& p, const nodes_in_sites& ranks, int repeats, double handshake,
+void require_planned_links(const phase& p, const zeropp::three_level& ranks, int repeats, double handshake,
                            const std::vector<double>& carried, const std::vector<double>& by_timing) {
     const auto nodes = static_cast<std::size_t>(ranks.groups());
     const int to_sites = p.planned.inter_site == 0 ? 0 : messages_of_node(ranks, 2);
     const int of_node = (p.planned.inter_node == 0 ? 0 : messages_of_node(ranks, 1)) + to_sites;
-    const std::size_t links = nodes + (ranks.sites() == 1 ? 0 : static_cast<std::size_t>(ranks.sites()));
+    const std::size_t links = nodes + (ranks.extent(2) == 1 ? 0 : static_cast<std::size_t>(ranks.extent(2)));
     for (std::size_t link = 0; link != std::min(links, carried.size()); ++link) {
         const bool of_a_node = link < nodes;
         const int messages = of_a_node ? of_node : to_sites * zeropp::extent(ranks, 1);
@@ -138,7 +139,7 @@ void require_planned_links(const phase& p, const nodes_in_sites& ranks, int repe
 }
 
 /// Measures a phase. Returns its row for the file, and prints a line if `reporting`. Collective.
-nlohmann::ordered_json measure(const phase& p, const settings& s, const nodes_in_sites& ranks, bool reporting) {
+nlohmann::ordered_json measure(const phase& p, const settings& s, const zeropp::three_level& ranks, bool reporting) {
     const std::vector<double> by_timing = carried_by_timing(reporting);
     const double handshake = simulated() ? carried_by_handshake(ranks, reporting, by_timing) : 0;
     const work w = p.prepare();
@@ -159,7 +160,7 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, const nodes_in
     const auto sites = carried.begin() + (carried.empty() ? 0 : ranks.groups());
     if (sites != carried.begin()) row["carried_by_link"] = *std::max_element(carried.begin(), sites);
     if (sites != carried.end()) row["carried_by_site"] = *std::max_element(sites, carried.end());
-    if (ranks.sites() != 1) row["inter_site_by_site"] = p.by_site;
+    if (ranks.extent(2) != 1) row["inter_site_by_site"] = p.by_site;
     if (!simulated() && p.prepare_silent) {
         const work quiet = p.prepare_silent();
         quiet.call();
@@ -236,14 +237,14 @@ int run(const settings& s) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     const bool reporting = rank == 0;
-    const nodes_in_sites ranks(s.sites, zeropp::two_level::of_nodes(s.node_sizes));
+    const zeropp::three_level ranks = zero3_gpt::in_sites(s.sites, zeropp::two_level::of_nodes(s.node_sizes));
     const std::size_t elements = s.elements_per_rank * static_cast<std::size_t>(size);
     nlohmann::ordered_json json{{"simulated", simulated()}, {"node_sizes", s.node_sizes}, {"elements", elements}};
-    if (ranks.sites() != 1) json["sites"] = ranks.sites();
+    if (ranks.extent(2) != 1) json["sites"] = ranks.extent(2);
     if (!simulated() && zeropp::has_equal_groups(ranks)) json["links"] = measure_links(rank, size, ranks.group_size(0));
     if (reporting) {
         count_links();
-        const std::string sites = ranks.sites() == 1 ? "" : " in " + std::to_string(ranks.sites()) + " sites";
+        const std::string sites = ranks.extent(2) == 1 ? "" : " in " + std::to_string(ranks.extent(2)) + " sites";
         std::printf("%s%s, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n",
                     zeropp::group_sizes_text(ranks).c_str(), sites.c_str(), elements,
                     simulated() ? "simulated" : "measured", "phase", "formats", "seconds", "bytes by a node");

@@ -47,8 +47,8 @@ private:
 };
 
 using counted_communicator =
-    zeropp::communicator<nodes_in_sites, zeropp::counting<zeropp::mpi_transport, nodes_in_sites>>;
-using silent_communicator = zeropp::communicator<nodes_in_sites, silent_transport>;
+    zeropp::communicator<zeropp::three_level, zeropp::counting<zeropp::mpi_transport, zeropp::three_level>>;
+using silent_communicator = zeropp::communicator<zeropp::three_level, silent_transport>;
 
 std::vector<std::byte> scratch_of(std::size_t bytes) { return std::vector<std::byte>(bytes); }
 
@@ -123,7 +123,7 @@ work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
         replica_type replica;
         std::uint64_t version = 1;
 
-        arrays(const nodes_in_sites& ranks, int rank, std::size_t n)
+        arrays(const zeropp::three_level& ranks, int rank, std::size_t n)
             : storage(replica_type::storage_bytes(ranks, n, rank)),
               scratch(zeropp::quantized_update_gather_workspace_bytes(ranks, differences, plain, n)),
               shard(zeropp::partition(n, ranks.size()).size(rank), element(0.9f * weight_of(rank))), full(n),
@@ -198,7 +198,7 @@ work ring_reduce_scatter(int size, std::size_t elements) {
 
 }  // namespace
 
-std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t elements) {
+std::vector<phase> phases_of_step(const zeropp::three_level& ranks, std::size_t elements) {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const int rank = transport.rank();
     const int size = transport.size();
@@ -216,7 +216,7 @@ std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t eleme
     while (ranks.group_size(ranks.group_of(largest)) != zeropp::largest_group_size(ranks)) ++largest;
     const auto add = [&](std::string name, std::string formats, auto planned, auto prepare) {
         const zeropp::volume by_node = planned(largest) * static_cast<std::uint64_t>(zeropp::largest_group_size(ranks));
-        const auto nodes_of_site = static_cast<std::uint64_t>(ranks.groups() / ranks.sites());
+        const auto nodes_of_site = static_cast<std::uint64_t>(ranks.extent(1));
         phases.push_back({std::move(name), std::move(formats), false, planned(rank),
                           by_node.inter_node + by_node.inter_site, by_node.inter_site * nodes_of_site,
                           [=] { return prepare(comm); }, take_counted, [=] { return prepare(silent); }});
@@ -245,7 +245,7 @@ std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t eleme
                           true,
                           {.intra_node = 0, .inter_node = sent},
                           sent,
-                          ranks.sites() == 1 ? 0 : sent,
+                          ranks.extent(2) == 1 ? 0 : sent,
                           prepare,
                           [] { return zeropp::volume{}; },
                           {}});

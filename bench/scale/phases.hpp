@@ -2,9 +2,8 @@
 /// \file
 /// The collectives of a training step, each called separately.
 
-#include "nodes_in_sites.hpp"
-
 #include <zeropp/plan.hpp>
+#include <zeropp/topology/three_level.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -12,8 +11,6 @@
 #include <vector>
 
 namespace zeropp_scale {
-
-using zero3_gpt::nodes_in_sites;
 
 /// A collective with its arrays, ready to be called on this rank.
 struct work {
@@ -43,6 +40,6 @@ struct phase {
 
 /// Phases of a step on a tensor of `elements` bfloat16 elements, over MPI's ranks. Requires `elements` to be divisible
 /// by twice the number of ranks. Collective. MPI must stay initialised while the result lives.
-std::vector<phase> phases_of_step(const nodes_in_sites& ranks, std::size_t elements);
+std::vector<phase> phases_of_step(const zeropp::three_level& ranks, std::size_t elements);
 
 }  // namespace zeropp_scale

@@ -3,8 +3,7 @@
 #include "settings.hpp"
 
 #include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/time.hpp>
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 
 #include <cstdint>
 #include <optional>

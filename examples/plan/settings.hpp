@@ -1,8 +1,7 @@
 #pragma once
 
 #include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/time.hpp>
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "nodes_in_sites.hpp"
 #include "report.hpp"
 #include "settings.hpp"
 #include "trainer.hpp"
@@ -14,6 +13,7 @@ namespace zero3_gpt {
 void require_cuda();
 
 /// Trains on the current GPU, which ranks share as threads.
-std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const nodes_in_sites& nodes);
+std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work,
+                                              const zeropp::three_level& nodes);
 
 }  // namespace zero3_gpt

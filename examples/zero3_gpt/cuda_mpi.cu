@@ -27,7 +27,7 @@ void take_a_gpu(zeropp::mpi_transport& world) {
 void require_cuda_for_mpi() { gpus_here(); }
 
 std::vector<run_result> train_on_cuda_mpi(const settings& s, const workload& work, zeropp::mpi_transport& world,
-                                          const nodes_in_sites& nodes) {
+                                          const zeropp::three_level& nodes) {
     take_a_gpu(world);
     ncclUniqueId id{};
     if (world.rank() == 0) id = zeropp::nccl_transport::unique_id();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "nodes_in_sites.hpp"
 #include "report.hpp"
 #include "settings.hpp"
 #include "trainer.hpp"
@@ -18,6 +17,6 @@ void require_cuda_for_mpi();
 /// Trains with one GPU for each rank, connected by NCCL. Collective; throws on every rank if a machine has fewer GPUs
 /// than ranks.
 std::vector<run_result> train_on_cuda_mpi(const settings& s, const workload& work, zeropp::mpi_transport& world,
-                                          const nodes_in_sites& nodes);
+                                          const zeropp::three_level& nodes);
 
 }  // namespace zero3_gpt

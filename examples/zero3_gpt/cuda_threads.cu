@@ -7,7 +7,8 @@ namespace zero3_gpt {
 
 void require_cuda() { gpus_here(); }
 
-std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const nodes_in_sites& nodes) {
+std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work,
+                                              const zeropp::three_level& nodes) {
     return train_on_threads<cuda_device>(s, work, nodes);
 }
 

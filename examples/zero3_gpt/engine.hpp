@@ -8,8 +8,8 @@
 #include "local_steps.hpp"
 #include "model.hpp"
 #include "moment_mirrors.hpp"
-#include "nodes_in_sites.hpp"
 #include "rank_values.hpp"
+#include "sites.hpp"
 
 #include <zeropp/core/config.hpp>
 #include <zeropp/plan/volume.hpp>
@@ -103,11 +103,11 @@ template <class Device, class Transport, class Formats = wire_formats>
 class zero3_engine {
 public:
     using space = typename Device::space;
-    using transport_type = zeropp::counting<Transport, nodes_in_sites>;
+    using transport_type = zeropp::counting<Transport, zeropp::three_level>;
 
     /// Collective. `world` counts bytes by the real nodes; `nodes` is the topology of the collectives.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
-                 transport_type& world, const nodes_in_sites& nodes)
+                 transport_type& world, const zeropp::three_level& nodes)
         : zero3_engine(device, network, config, seed, world,
                        island_ranks(nodes, config.zeropp.islands(), world.rank())) {
         if (config.zeropp.optimizer_mirror && !mirrors_) {
@@ -131,11 +131,11 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const island_ranks& ranks)
         : zero3_engine(device, network, config, seed, world, ranks,
-                       ranks.nodes.in_groups(config.zero.hpz_partition_size)) {}
+                       in_groups(config.zero.hpz_partition_size, ranks.nodes)) {}
 
     /// With secondary partitions in groups of their own.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
-                 transport_type& world, const island_ranks& ranks, const nodes_in_sites& groups)
+                 transport_type& world, const island_ranks& ranks, const zeropp::three_level& groups)
         : device_(device), network_(network), replicated_(config.zero.stage == 0), clipping_(config.gradient_clipping),
           average_decay_(config.zeropp.weight_average),
           mean_{.operation = zeropp::reduction::mean, .chunks = config.zeropp.gradient_chunks},
@@ -342,9 +342,8 @@ public:
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
     double sum_over_ranks(double value) { return rank_values_.sum(device_, gather_queue_, world_, value); }
 
-    /// Bytes that this rank has sent since the last reset.
+    /// Bytes that this rank has sent.
     const phase_traffic& traffic() const { return traffic_; }
-    void reset_traffic() { traffic_ = {}; }
 
 private:
     friend class engine_recovery<Device, Transport, Formats>;
@@ -460,7 +459,7 @@ private:
         floats average(average_decay_ > 0 ? own.size() : 0);
         device_.upload(average.data(), std::span<const float>(own).first(average.size()));
         // Only secondary partitions and replicas depend on the groups.
-        const nodes_in_sites& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
+        const zeropp::three_level& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
         const adamw_options options{.beta1 = config.optimizer.beta1,
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
@@ -496,7 +495,7 @@ private:
              {}});
         stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(own.size())));
 
-        const nodes_in_sites& nodes = weights_comm_.topology();
+        const zeropp::three_level& nodes = weights_comm_.topology();
         const list& full = units_.back().full_gradient;
         std::visit(
             [&](const auto& q) {
@@ -535,7 +534,7 @@ private:
         std::visit(
             [&]<class Exact>(const auto& q, const Exact& kept) {
                 using replica = replica_of<Exact>;
-                const nodes_in_sites& ranks = secondary_comm_.topology();
+                const zeropp::three_level& ranks = secondary_comm_.topology();
                 u.secondary_storage =
                     zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient, island_.rank()));
                 u.node_replica.emplace_back(std::in_place_type<replica>, ranks, island_.rank(), u.full_gradient,
@@ -563,7 +562,7 @@ private:
 
     template <class Feedback>
     void add_feedback(unit_state& u) {
-        const nodes_in_sites& nodes = gradient_comm_.topology();
+        const zeropp::three_level& nodes = gradient_comm_.topology();
         u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient));
         u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, u.feedback_storage.view());
     }
@@ -660,9 +659,9 @@ private:
 
     transport_type& world_;
     transport_type island_;
-    zeropp::communicator<nodes_in_sites, transport_type> weights_comm_;
-    zeropp::communicator<nodes_in_sites, transport_type> secondary_comm_;
-    zeropp::communicator<nodes_in_sites, transport_type> gradient_comm_;
+    zeropp::communicator<zeropp::three_level, transport_type> weights_comm_;
+    zeropp::communicator<zeropp::three_level, transport_type> secondary_comm_;
+    zeropp::communicator<zeropp::three_level, transport_type> gradient_comm_;
 
     std::vector<unit_state> units_;
     std::size_t largest_gather_ = 0;

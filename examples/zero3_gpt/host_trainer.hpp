@@ -1,6 +1,5 @@
 #pragma once
 
-#include "nodes_in_sites.hpp"
 #include "trainer.hpp"
 
 #include <zeropp/execution/host_queue.hpp>
@@ -10,9 +9,11 @@ namespace zero3_gpt {
 
 /// train_all on the host, compiled once for all transports. Collective.
 std::vector<run_result> train_on_host(const settings& s, const workload& work,
-                                      zeropp::any_transport<zeropp::host_queue> world, const nodes_in_sites& nodes);
+                                      zeropp::any_transport<zeropp::host_queue> world,
+                                      const zeropp::three_level& nodes);
 
 /// train_on_host with ranks that are threads.
-std::vector<run_result> train_on_host_threads(const settings& s, const workload& work, const nodes_in_sites& nodes);
+std::vector<run_result> train_on_host_threads(const settings& s, const workload& work,
+                                              const zeropp::three_level& nodes);
 
 }  // namespace zero3_gpt

@@ -3,7 +3,6 @@
 #include "deepspeed_config.hpp"
 #include "device.hpp"
 #include "formats.hpp"
-#include "nodes_in_sites.hpp"
 
 #include <zeropp/local_steps.hpp>
 
@@ -25,11 +24,11 @@ namespace zero3_gpt {
 struct island_ranks {
     std::vector<int> island;
     std::vector<int> counterparts;
-    nodes_in_sites nodes;  // of the island
+    zeropp::three_level nodes;  // of the island
 
     /// For `rank` of the ranks of `all`. Throws zeropp::precondition_error unless islands have equal numbers of ranks
     /// and, with several sites, are whole parts of sites or whole sites.
-    island_ranks(const nodes_in_sites& all, int islands, int rank) {
+    island_ranks(const zeropp::three_level& all, int islands, int rank) {
         if (islands < 1 || all.size() % islands != 0) {
             throw zeropp::precondition_error("local_steps.islands",
                                              "a divisor of the " + std::to_string(all.size()) + " ranks",
@@ -38,14 +37,12 @@ struct island_ranks {
         const zeropp::two_level of_islands(islands, all.size() / islands);
         island = zeropp::peer_ranks(of_islands, 0, rank);
         counterparts = zeropp::peer_ranks(of_islands, 1, rank);
-        std::vector<int> node_of_rank;
-        for (const int r : island) node_of_rank.push_back(all.group_of(r));
-        if (islands % all.sites() != 0 && all.sites() % islands != 0) {
+        if (const int sites = all.extent(2); islands % sites != 0 && sites % islands != 0) {
             throw zeropp::precondition_error("local_steps.islands",
-                                             "a divisor or a multiple of the " + std::to_string(all.sites()) + " sites",
+                                             "a divisor or a multiple of the " + std::to_string(sites) + " sites",
                                              std::to_string(islands));
         }
-        nodes = {std::max(all.sites() / islands, 1), zeropp::two_level(std::span<const int>(node_of_rank))};
+        nodes = all.shrink(island);
     }
 };
 

@@ -4,7 +4,6 @@
 #include "deepspeed_config.hpp"
 #include "device.hpp"
 #include "formats.hpp"
-#include "nodes_in_sites.hpp"
 
 #include <zeropp/elastic.hpp>
 
@@ -28,7 +27,7 @@ public:
     using list = zeropp::tensor_list<float, space>;
 
     /// Collective over `world`, the ranks of `nodes`. Throws zeropp::precondition_error if there is one node.
-    moment_mirrors(const Device& device, const mirror_settings& how, Transport world, const nodes_in_sites& nodes)
+    moment_mirrors(const Device& device, const mirror_settings& how, Transport world, const zeropp::three_level& nodes)
         : device_(device), every_(how.every), format_(Formats::replicas::parse(how.quantizer)), nodes_(nodes),
           rank_(world.rank()), ranks_(zeropp::partner_ranks(nodes, rank_)),
           partners_(nodes.shrink(ranks_), world.split(ranks_)), queue_(device.make_queue()) {}
@@ -107,7 +106,7 @@ private:
         typename variant_over<typename Formats::replicas::variant, mirror_of>::type copies;
 
         template <class Q>
-        mirror(const Q& q, const nodes_in_sites& nodes, int rank, const list& whole, list of, std::size_t bytes)
+        mirror(const Q& q, const zeropp::three_level& nodes, int rank, const list& whole, list of, std::size_t bytes)
             : moment(std::move(of)), storage(bytes),
               copies(std::in_place_type<mirror_of<Q>>, q, nodes, rank, whole, storage.view()) {}
     };
@@ -115,10 +114,10 @@ private:
     const Device& device_;
     int every_;
     typename Formats::replicas::variant format_;
-    nodes_in_sites nodes_;
+    zeropp::three_level nodes_;
     int rank_;
     std::vector<int> ranks_;
-    zeropp::communicator<nodes_in_sites, Transport> partners_;
+    zeropp::communicator<zeropp::three_level, Transport> partners_;
     std::deque<mirror> mirrors_;  // two for each unit
     zeropp::workspace<space> scratch_{0};
     typename Device::execution::event last_;  // moments have been sent

@@ -3,6 +3,7 @@
 #include "cuda_mpi.hpp"
 #include "host_device.hpp"
 #include "host_trainer.hpp"
+#include "sites.hpp"
 
 #include <zeropp/mpi.hpp>
 
@@ -21,7 +22,7 @@ namespace {
 struct preparation {
     std::optional<zero3_gpt::settings> settings;
     std::optional<zero3_gpt::workload> work;
-    std::optional<zero3_gpt::nodes_in_sites> nodes;
+    std::optional<zeropp::three_level> nodes;
     std::string problem;
     int exit_code = 0;
 };
@@ -39,10 +40,11 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world, c
         }
         p.work.emplace(*p.settings);
         const int given = p.settings->ranks_per_node;
-        p.nodes.emplace(p.settings->sites, given == 0 ? found : zeropp::two_level::of_size(world.size(), given));
+        p.nodes = zero3_gpt::in_sites(p.settings->sites,
+                                      given == 0 ? found : zeropp::two_level::of_size(world.size(), given));
         for (const auto& run : p.settings->runs) {
             const zero3_gpt::island_ranks island(*p.nodes, run.config.zeropp.islands(), world.rank());
-            static_cast<void>(island.nodes.in_groups(run.config.zero.hpz_partition_size));
+            static_cast<void>(zero3_gpt::in_groups(run.config.zero.hpz_partition_size, island.nodes));
         }
     } catch (const std::exception& e) {
         p.problem = e.what();

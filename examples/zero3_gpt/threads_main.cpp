@@ -3,6 +3,7 @@
 #include "cuda.hpp"
 #include "host_device.hpp"
 #include "host_trainer.hpp"
+#include "sites.hpp"
 
 int main(int argc, char** argv) {
     using namespace zero3_gpt;
@@ -15,7 +16,7 @@ int main(int argc, char** argv) {
         pin_blas_to_one_thread();
         const workload work(*s);
         const int ranks_per_node = s->ranks_per_node == 0 ? s->ranks : s->ranks_per_node;
-        const nodes_in_sites nodes(s->sites, zeropp::two_level::of_size(s->ranks, ranks_per_node));
+        const zeropp::three_level nodes = in_sites(s->sites, zeropp::two_level::of_size(s->ranks, ranks_per_node));
         report(*s, work, nodes,
                on_cuda ? train_on_cuda_threads(*s, work, nodes) : train_on_host_threads(*s, work, nodes));
         return 0;

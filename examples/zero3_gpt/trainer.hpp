@@ -1,7 +1,6 @@
 #pragma once
 
 #include "engine.hpp"
-#include "nodes_in_sites.hpp"
 #include "pass.hpp"
 #include "report.hpp"
 #include "settings.hpp"
@@ -120,7 +119,7 @@ std::unique_ptr<Engine> go_on(std::unique_ptr<World>& world, std::unique_ptr<Eng
 /// is the mean over ranks. With a timeout, survivors of a failure go on. Collective.
 template <class Formats, class Device, class Transport, class Each>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
-                 Transport transport, const nodes_in_sites& nodes, Each each) {
+                 Transport transport, const zeropp::three_level& nodes, Each each) {
     using clock = std::chrono::steady_clock;
     using engine_type = zero3_engine<Device, Transport, Formats>;
     using world_type = typename engine_type::transport_type;
@@ -258,7 +257,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
 /// Trains every configuration in turn. Returns results on the first rank that is left, and none on others. Collective.
 template <class Formats = wire_formats, class Device, class Transport>
 std::vector<run_result> train_all(const Device& device, const settings& s, const workload& work, Transport transport,
-                                  const nodes_in_sites& nodes) {
+                                  const zeropp::three_level& nodes) {
     std::vector<int> everyone;
     for (int r = 0; r != transport.size(); ++r) everyone.push_back(r);
     if (transport.rank() == 0) {
@@ -280,7 +279,7 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
 
 /// Runs train(transport), a train_all, on threads. Returns the results of the first rank that is left.
 template <class Train>
-std::vector<run_result> results_on_threads(const settings& s, const nodes_in_sites& nodes, Train train) {
+std::vector<run_result> results_on_threads(const settings& s, const zeropp::three_level& nodes, Train train) {
     std::vector<std::vector<run_result>> of_ranks(static_cast<std::size_t>(nodes.size()));
     zeropp::run_on_threads(nodes.size(),
                            [&](zeropp::thread_transport ranks) {
@@ -297,7 +296,7 @@ std::vector<run_result> results_on_threads(const settings& s, const nodes_in_sit
 
 /// Trains every configuration in turn, with ranks that are threads, each with its own device.
 template <class Device, class Formats = wire_formats>
-std::vector<run_result> train_on_threads(const settings& s, const workload& work, const nodes_in_sites& nodes) {
+std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::three_level& nodes) {
     return results_on_threads(s, nodes, [&](zeropp::thread_transport ranks) {
         const Device device = Device::of(s);
         return train_all<Formats>(device, s, work, ranks, nodes);
@@ -305,10 +304,10 @@ std::vector<run_result> train_on_threads(const settings& s, const workload& work
 }
 
 /// Prints the table and writes the files.
-inline void report(const settings& s, const workload& work, const nodes_in_sites& nodes,
+inline void report(const settings& s, const workload& work, const zeropp::three_level& nodes,
                    std::span<const run_result> results) {
-    const report_header header{work.network.parameters(), nodes.sites(), nodes.groups() / nodes.sites(),
-                               nodes.group_size(0),       s.steps,       s.seed};
+    const report_header header{work.network.parameters(), nodes.extent(2), nodes.extent(1),
+                               nodes.group_size(0),       s.steps,         s.seed};
     std::cout << '\n';
     print_table(std::cout, header, results);
     if (!s.json_file.empty()) write_json(s.json_file, header, results);

@@ -1,6 +1,7 @@
 # Breaks the include law one way at a time and expects the check to say so; then keeps it and expects silence.
 set(tree ${SCRATCH}/zeropp)
 set(untested "")
+set(test_cases "")
 
 # The law's verdict on a tree in which HEADER has one line, LINE.
 function(judge header line)
@@ -19,7 +20,7 @@ function(judge header line)
     foreach(tested IN LISTS headers)
         string(APPEND test "#include <zeropp/${tested}>\n")
     endforeach()
-    file(WRITE ${SCRATCH}/tests/core/all.cpp "${test}")
+    file(WRITE ${SCRATCH}/tests/core/all.cpp "${test}${test_cases}")
     execute_process(COMMAND ${CMAKE_COMMAND} -D INCLUDE_DIR=${SCRATCH} -D TESTS_DIR=${SCRATCH}/tests -P ${LAW} RESULT_VARIABLE result
                     OUTPUT_VARIABLE output ERROR_VARIABLE output)
     set(result ${result} PARENT_SCOPE)
@@ -100,3 +101,11 @@ allowed(transport/nccl.hpp "#include <nccl.h>")
 allowed(transport/checksummed.hpp "#include <xxhash.h>")
 allowed(execution/cuda_stream.hpp "#include <cuda_runtime_api.h>")
 allowed(codec/cuda/a.cuh "#include <cub/cub.cuh>")
+
+set(test_cases "TEST_CASE(\"one; [two\", \"[tag]\") {}\nTEST_CASE(\"one\") {}\n")
+allowed(core/a.hpp "")
+string(APPEND test_cases "TEMPLATE_TEST_CASE(\n    \"one; [two\", \"\", int) {}\n")
+judge(core/a.hpp "")
+if(result STREQUAL "0" OR NOT output MATCHES "tests: two test cases have one name: [^\n]*one, ,two")
+    message(SEND_ERROR "not noticed: two test cases of one name\n${output}")
+endif()

@@ -2,7 +2,7 @@
 /// Chunks of tensors and of lists: every element of every shard is in exactly one chunk, and chunks end with whole
 /// blocks. Counted element by element.
 
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 
 #include "support/catch.hpp"
 

@@ -11,6 +11,7 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/local_steps/outer_options.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>

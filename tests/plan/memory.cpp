@@ -11,7 +11,7 @@
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>

@@ -3,7 +3,7 @@
 
 #include "support/catch.hpp"
 
-#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>

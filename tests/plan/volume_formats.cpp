@@ -6,7 +6,7 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/layout/wire_format.hpp>
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>

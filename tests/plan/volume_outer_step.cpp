@@ -5,7 +5,7 @@
 
 #include <zeropp/local_steps/outer_step.hpp>
 #include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/topology/counterparts.hpp>

@@ -1,5 +1,8 @@
 """Nodes in sites, on 2 sites of 2 nodes of 2 ranks, against torch.distributed and sums of messages by hand."""
 
+import ctypes
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
@@ -209,21 +212,28 @@ def wrong_sites(rank, size):
     })
 
 
+def differing_sites(rank, size):
+    """Ranks that differ in nodes_per_site alone, where nodes in one site have the places of sites of one node."""
+    nodes = (ctypes.c_int * size)(*range(size))
+    with mock.patch.object(Places, "for_library", lambda places: (nodes, rank % 2, size)):
+        apart = zeropp.Communicator(nodes=list(nodes))
+    shards, fulls = torch.zeros(1), torch.zeros(size)
+    replica = zeropp.Replica(apart, fulls)
+    given = "expected the same call on every rank, given"
+    return refusals({
+        f"{given} quantized_all_gather of 8 elements": lambda: zeropp.all_gather(apart, shards, fulls, "fp32"),
+        f"{given} zeropp_update_gather of 8 elements": lambda: zeropp.update_gather(apart, shards, fulls, replica, ROTATED[1]),
+    })
+
+
 def collectives(rank, size):
     communicators = [check_layout(rank, size, *layout) for layout in LAYOUTS]
     check_kept(rank, size, communicators[0])
-    return wrong_sites(rank, size)
+    return differing_sites(rank, size) + wrong_sites(rank, size)
 
 
 def test_collectives_take_a_hop_between_sites(ranks):
     assert ranks.run(8, collectives) == 8 * [[]]
-
-
-def gradients_of(model, rank):
-    loss_of(model, batch(0, rank)).backward()
-    gradients = {name: p.grad.full_tensor().clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    return gradients
 
 
 def models(rank, size):

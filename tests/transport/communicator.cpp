@@ -1,6 +1,5 @@
 #include <zeropp/transport/communicator.hpp>
 
-#include "../../examples/c/src/nodes_in_sites.hpp"
 #include "conformance/decorators.hpp"
 #include "conformance/split_laws.hpp"
 #include "support/catch.hpp"
@@ -78,7 +77,7 @@ TEST_CASE("communicator connects each rank with its group and its counterparts",
         joins_on_threads(t);
     }
     // Three levels with one site: nodes may differ in size.
-    const zeropp_c::nodes_in_sites unequal(std::vector<int>{5, -1, 3, 3, 5, -1, 5}, 0);
+    const three_level unequal = two_level(std::vector<int>{5, -1, 3, 3, 5, -1, 5});
     on_threads(unequal.size(), "nodes of one site",
                [&](thread_transport& world, expectations& expect) { joins(unequal, world, expect); });
 }

@@ -101,7 +101,7 @@ zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int 
 zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int nodes_per_site, int size, int rank,
                                                   zeropp_callbacks callbacks, zeropp_communicator** communicator) {
     return status_of([&] {
-        const nodes_in_sites nodes = places_of(node_of_rank, nodes_per_site, size);
+        const zeropp::three_level nodes = places_of(node_of_rank, nodes_per_site, size);
         *communicator = new zeropp_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
     });
 }

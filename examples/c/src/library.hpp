@@ -1,7 +1,6 @@
 #pragma once
 
 #include "in_flight.hpp"
-#include "nodes_in_sites.hpp"
 #include <zeropp_c.h>
 
 #include <zeropp/transport/callback.hpp>
@@ -116,10 +115,24 @@ zeropp_status status_of(Call call) noexcept {
     return zeropp_failure;
 }
 
-/// The places of `size` ranks.
-inline nodes_in_sites places_of(const int* node_of_rank, int nodes_per_site, int size) {
-    if (size < 1) throw zeropp::precondition_error("zeropp_c", "at least one rank", std::to_string(size));
-    return {std::span(node_of_rank, static_cast<std::size_t>(size)), nodes_per_site};
+/// The places of `size` ranks: rank r on node `node_of_rank[r]`, and node n in site n / `nodes_per_site`. With 0, all
+/// nodes are in one site, and any integers name them.
+inline zeropp::three_level places_of(const int* node_of_rank, int nodes_per_site, int size) {
+    using zeropp::precondition_error;
+    if (size < 1) throw precondition_error("zeropp_c", "at least one rank", std::to_string(size));
+    const zeropp::two_level nodes(std::span(node_of_rank, static_cast<std::size_t>(size)));
+    if (nodes_per_site == 0) return nodes;
+    if (nodes_per_site < 0) {
+        throw precondition_error("zeropp_c", "a number of nodes in each site, or 0 for one site",
+                                 std::to_string(nodes_per_site));
+    }
+    std::vector<int> site_of_node;
+    for (int node = 0; node != nodes.groups(); ++node) {
+        const int number = node_of_rank[nodes.rank_of(node, 0)];
+        if (number < 0) throw precondition_error("zeropp_c", "numbers of nodes from 0", std::to_string(number));
+        site_of_node.push_back(number / nodes_per_site);
+    }
+    return {nodes, site_of_node, "zeropp_c"};
 }
 
 /// Runs call(T{}) for the element type.
@@ -209,9 +222,9 @@ private:
 
 /// Counts bytes, and compares the ranks' calls if the current one is marked `compared`.
 class compared_transport
-    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, nodes_in_sites>, side_channel> {
+    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, zeropp::three_level>, side_channel> {
 public:
-    using counted = zeropp::counting<zeropp::callback_transport, nodes_in_sites>;
+    using counted = zeropp::counting<zeropp::callback_transport, zeropp::three_level>;
 
     compared_transport(counted ranks, side_channel channel, std::shared_ptr<current_call> call)
         : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
@@ -236,7 +249,7 @@ private:
 }  // namespace zeropp_c
 
 struct zeropp_communicator {
-    zeropp_communicator(const zeropp_c::nodes_in_sites& nodes, const zeropp::callback_transport& ranks)
+    zeropp_communicator(const zeropp::three_level& nodes, const zeropp::callback_transport& ranks)
         : call(std::make_shared<zeropp_c::current_call>()), channel(ranks, call), uncounted(ranks, channel),
           world(ranks, nodes), comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
 
@@ -250,9 +263,10 @@ struct zeropp_communicator {
     }
 
     /// Compares the current call, if it is to be compared, where no collective on `comm` does so.
-    void compare(const zeropp::collective_call& stated, const std::string& problem = {}) {
+    void compare(zeropp::collective_call stated, const std::string& problem = {}) {
         if (!call->compared) return;
         call->stated = true;
+        stated.topology = zeropp::topology_digest(comm.topology());
         uncounted.begin(call->named(stated), problem);
     }
 
@@ -287,7 +301,7 @@ struct zeropp_communicator {
     zeropp_c::side_channel channel;
     zeropp::checked<zeropp::callback_transport, zeropp_c::side_channel> uncounted;
     zeropp_c::compared_transport::counted world;
-    zeropp::communicator<zeropp_c::nodes_in_sites, zeropp_c::compared_transport> comm;
+    zeropp::communicator<zeropp::three_level, zeropp_c::compared_transport> comm;
     std::shared_ptr<zeropp::workspace<zeropp_c::space>> scratch;
     zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;

@@ -19,7 +19,7 @@ zeropp::wire_format on_wire(const char* format) {
 
 /// Bytes that `rank` of `ranks` sends, as zeropp_volume_in_sites gives them.
 zeropp::volume sent_by(std::string_view function, const char* first, const char* second, std::size_t elements,
-                       bool two_shot, const nodes_in_sites& ranks, int rank) {
+                       bool two_shot, const zeropp::three_level& ranks, int rank) {
     if (function == "zeropp_all_gather") {
         return zeropp::all_gather_volume(ranks, on_wire<gather_formats>(first), elements, 1, rank);
     }
@@ -56,7 +56,7 @@ zeropp::volume sent_by(std::string_view function, const char* first, const char*
 zeropp_status in_one_site(const char* function, const int* node_of_rank, int size, int rank, const char* first,
                           const char* second, std::size_t elements, int two_shot, std::uint64_t* intra_node,
                           std::uint64_t* inter_node) {
-    std::uint64_t bytes[nodes_in_sites::levels];
+    std::uint64_t bytes[zeropp::three_level::levels];
     const zeropp_status status =
         zeropp_volume_in_sites(function, first, second, elements, two_shot, node_of_rank, 0, size, rank, bytes);
     if (status == zeropp_success) {
@@ -72,9 +72,9 @@ zeropp_status zeropp_volume_in_sites(const char* function, const char* first, co
                                      int two_shot, const int* node_of_rank, int nodes_per_site, int size, int rank,
                                      uint64_t* bytes) {
     return status_of([&] {
-        const nodes_in_sites ranks = places_of(node_of_rank, nodes_per_site, size);
+        const zeropp::three_level ranks = places_of(node_of_rank, nodes_per_site, size);
         zeropp::volume sent = sent_by(function, first, second, elements, two_shot != 0, ranks, rank);
-        for (int level = 0; level != nodes_in_sites::levels; ++level) bytes[level] = sent.at(level);
+        for (int level = 0; level != zeropp::three_level::levels; ++level) bytes[level] = sent.at(level);
     });
 }
 

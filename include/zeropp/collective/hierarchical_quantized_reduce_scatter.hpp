@@ -12,7 +12,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>

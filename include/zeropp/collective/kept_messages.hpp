@@ -6,7 +6,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_format.hpp>

@@ -10,7 +10,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/topology/topology.hpp>

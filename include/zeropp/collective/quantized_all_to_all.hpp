@@ -7,7 +7,7 @@
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>

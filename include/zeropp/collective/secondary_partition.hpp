@@ -8,7 +8,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>

@@ -11,7 +11,7 @@
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/transport/communicator.hpp>
 

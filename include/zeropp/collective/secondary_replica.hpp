@@ -7,7 +7,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -61,8 +61,8 @@ public:
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const IntraNode& intra_node = {})
         : base("secondary_replica", intra_node, tensors, {ranks.size()}, kept_by(ranks, rank), storage),
-          owners_(detail::owners_of(ranks)), topology_(topology_digest(owners_.all())),
-          group_(owners_.all().group_of(rank)), index_(owners_.all().index_of(rank)) {
+          owners_(detail::owners_of(ranks)), group_(owners_.all().group_of(rank)),
+          index_(owners_.all().index_of(rank)) {
         base::keep_table(tensors, {elements_at(base::message()), own_elements()});
     }
 
@@ -158,7 +158,7 @@ public:
                    group_sizes_text(of);
         };
         const int group = ranks.group_of(rank), index = ranks.index_of(rank);
-        const bool same_places = topology_ == topology_digest(ranks);
+        const bool same_places = owners_.digest_of_all() == topology_digest(ranks);
         if (same_places && group_ == group && index_ == index) return {};
         return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
                place_text(group_, index_, owners_.all()) +
@@ -185,7 +185,6 @@ private:
     element_type* own_elements() const { return elements_at(own_message(base::message(), base::message_bytes())); }
 
     shard_owners owners_;
-    std::uint64_t topology_;
     int group_;
     int index_;
 };

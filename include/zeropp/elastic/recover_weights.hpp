@@ -15,7 +15,7 @@
 #include <zeropp/elastic/held_copies.hpp>
 #include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>

@@ -11,7 +11,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/elastic/partners.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>

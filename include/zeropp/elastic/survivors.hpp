@@ -98,7 +98,7 @@ struct lost_range {
 };
 
 /// The pieces that all survivors send. Every survivor computes the same pieces, without communication. Each element has
-/// one source. Survivors that hold the same elements divide these among themselves.
+/// one sender. Survivors that hold the same elements divide these among themselves.
 class recovery_plan {
 public:
     /// For the recovery `call` on survivor `rank`, with elements of `element_bytes` bytes.

@@ -12,7 +12,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/operands.hpp>
 #include <zeropp/local_steps/outer_optimizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>

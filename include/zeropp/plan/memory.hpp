@@ -7,7 +7,7 @@
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 

@@ -80,17 +80,17 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
 /// chunks. Along level 0, the slowest node decides. Along later levels, all ranks of a node, or of a site, share one
 /// link. Each node sends other nodes as many messages as the largest; ranks of the smallest start the most.
 template <topology Topology>
-double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
+double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double chunks) {
     const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
     if (level != 0) {
         const int peers = extent(ranks, level) - 1;
         return hop_seconds(m.at(level), static_cast<std::int64_t>(most_served(ranks)) / ranks.groups() * peers,
-                           of_peer * real(peers) * real(ranks_within(ranks, level - 1)) / pieces);
+                           of_peer * real(peers) * real(ranks_within(ranks, level - 1)) / chunks);
     }
     double slowest = 0;
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
         const int sends = sends_along(ranks, 0, ranks.rank_of(g, 0));
-        slowest = std::max(slowest, hop_seconds(m.intra_node, sends, of_peer * real(sends) / pieces));
+        slowest = std::max(slowest, hop_seconds(m.intra_node, sends, of_peer * real(sends) / chunks));
     }
     return slowest;
 }
@@ -98,17 +98,16 @@ double level_seconds(const machine& m, const Topology& ranks, int level, std::ui
 /// Times of a collective with a hop along each level, with messages of `bytes` in `chunks` equal chunks. The hop along
 /// the last level overlaps the others: the longer part counts whole, and of the shorter part one chunk.
 template <topology Topology>
-collective_time all_hops(const machine& m, const Topology& ranks, level_bytes bytes, std::size_t chunks) {
+collective_time all_hops(const machine& m, const Topology& ranks, const volume& bytes, double chunks) {
     constexpr int last = Topology::levels - 1;
-    const double pieces = real(chunks);
     collective_time t;
     double within = 0, across = 0;
     for (int l = 0; l <= last; ++l) {
-        const double seconds = pieces * level_seconds(m, ranks, l, bytes.at(l), pieces);
+        const double seconds = chunks * level_seconds(m, ranks, l, bytes.at(l), chunks);
         t.at(l) += seconds;
         (l == last ? across : within) += seconds;
     }
-    t.hops = std::max(within, across) + std::min(within, across) / pieces;
+    t.hops = std::max(within, across) + std::min(within, across) / chunks;
     return t;
 }
 
@@ -121,7 +120,8 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     if (slice == 0) return {};
     const auto sizes = detail::planned(ranks, std::array<message_format, 1>{format}, elements, chunks);
-    collective_time t = detail::all_hops(m, ranks, detail::on_all_levels(sizes.total(0)), sizes.cut.size());
+    collective_time t =
+        detail::all_hops(m, ranks, detail::on_all_levels(sizes.total(0)), detail::real(sizes.cut.size()));
     t.codec = detail::codec_seconds(m, format.plain,
                                     detail::real((slice + elements) * element_bytes) +
                                         detail::real(sizes.total(0)) * (1.0 + detail::real(ranks.size())));
@@ -168,7 +168,8 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto groups = detail::real(most_served(ranks));
     const auto messages = detail::real(sizes.total(0));
     const auto kept = detail::real(kept_as.bytes(slice));
-    collective_time t = detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, sizes.cut.size());
+    collective_time t =
+        detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, detail::real(sizes.cut.size()));
     // The codec encodes this rank's shard less its kept copy, and adds each slot's message to that slot's kept shard.
     t.codec =
         detail::codec_seconds(m, false,
@@ -202,8 +203,8 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
                                     std::size_t elements, std::size_t element_bytes, int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     if (slice == 0) return {};
-    const auto sizes = detail::planned_reduction(ranks, formats, elements, chunks);
-    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), sizes.cut.size());
+    const auto sizes = detail::planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
+    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(sizes), detail::real(sizes.cut.size()));
     // The codec writes and reads each hop's messages once.
     double messages = 0;
     bool plain = true;
@@ -242,56 +243,6 @@ inline double local_steps_seconds(const collective_time& exchange, const local_s
     detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;
     return (exchange.codec + std::max(0.0, exchange.hops - hidden)) / detail::real(local.every);
-}
-
-/// Seconds of computation in a training step.
-struct compute_time {
-    double forward = 0;
-    double backward = 0;
-
-    /// Divides `seconds` of computation in a step: the backward pass computes twice as long as the forward pass.
-    static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
-};
-
-/// Seconds of a training step, by pass; `gradients` is the reduce-scatter of gradients.
-struct step_time {
-    collective_time forward;
-    collective_time backward;
-    collective_time gradients;
-    compute_time compute;
-
-    /// Seconds of all collectives, one after another.
-    double communication() const { return forward.total() + backward.total() + gradients.total(); }
-    /// Seconds of the step if no communication overlaps computation: the slowest case.
-    double without_overlap() const { return compute.forward + compute.backward + communication(); }
-    /// Seconds of the step if each pass overlaps all its communication with all its computation: the fastest case.
-    double with_overlap() const {
-        return std::max(compute.forward, forward.total()) +
-               std::max(compute.backward, backward.total() + gradients.total());
-    }
-};
-
-/// Time of a training step of a model. `tensors` are sizes in elements, each of `element_bytes` bytes.
-template <topology Topology>
-step_time time_of_step(const machine& m, const Topology& ranks, std::span<const std::size_t> tensors,
-                       const step_options& options, const compute_time& compute, std::size_t element_bytes = 2) {
-    step_time sum;
-    sum.compute = compute;
-    for (const std::size_t n : tensors) {
-        if (options.replicas) {
-            sum.forward += update_gather_time(m, ranks, options.weights, *options.replicas, n, element_bytes,
-                                              options.gather_chunks);
-            sum.backward += replica_gather_time(m, ranks, *options.replicas, n, element_bytes);
-        } else {
-            const collective_time gather =
-                all_gather_time(m, ranks, options.weights, n, element_bytes, options.gather_chunks);
-            sum.forward += gather;
-            sum.backward +=
-                options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
-        }
-        sum.gradients += reduce_scatter_time(m, ranks, options.gradients, n, element_bytes, options.chunks);
-    }
-    return sum;
 }
 
 }  // namespace zeropp

@@ -72,27 +72,18 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
     const tensor_division whole = planned_tensor(ranks, elements);
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
-/// Schedule of a reduction of a tensor in `formats`. For `auto_chunks`, `planned` says the number of chunks.
-template <topology Topology>
-schedule<tensor_division, 3> planned_reduction(const Topology& ranks, const level_formats& formats,
-                                               std::size_t elements, int chunks) {
-    return planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
-}
-
-/// Bytes of a shard's messages, of all chunks, along each level.
-using level_bytes = volume;
 
 /// Bytes along each level of all messages of a shard, in the level's format.
 template <class Sizes>
-level_bytes bytes_by_level(const Sizes& sizes) {
+volume bytes_by_level(const Sizes& sizes) {
     return {sizes.total(0), sizes.total(1), sizes.total(2)};
 }
-constexpr level_bytes on_all_levels(std::uint64_t bytes) { return {bytes, bytes, bytes}; }
+constexpr volume on_all_levels(std::uint64_t bytes) { return {bytes, bytes, bytes}; }
 
 /// Bytes that `rank` sends in a collective with a hop along each level. `bytes` are the bytes of a shard's messages.
 /// Throws precondition_error unless `rank` is one of `ranks`.
 template <topology Topology>
-volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
+volume hop_volume(const Topology& ranks, int rank, const volume& bytes) {
     existing_rank("volume", ranks.size(), rank);
     volume sent;
     for (int l = 0; l != Topology::levels; ++l) {
@@ -146,8 +137,8 @@ volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats, std::size_t elements, int chunks = 1,
                              int rank = 0) {
-    return detail::hop_volume(ranks, rank,
-                              detail::bytes_by_level(detail::planned_reduction(ranks, formats, elements, chunks)));
+    const auto sizes = detail::planned(ranks, formats.by_level(), elements, chunks, Topology::levels - 1);
+    return detail::hop_volume(ranks, rank, detail::bytes_by_level(sizes));
 }
 
 namespace detail {
@@ -304,56 +295,5 @@ struct secondary_options {
     int group_size;
     wire_format stored_as;
 };
-
-/// Communication of a ZeRO-3 training step. ZeRO-3 itself has `cast_to` formats and no secondary partition; qwZ
-/// changes `weights`, qgZ `gradients`, hpZ `secondary`.
-struct step_options {
-    /// Format of gathered weights, forward and, without `secondary`, backward.
-    wire_format weights;
-    /// Formats of reduced gradients along each level.
-    level_formats gradients;
-    /// Secondary shards, from which the backward pass gathers weights; empty without hpZ.
-    std::optional<secondary_options> secondary = std::nullopt;
-    /// Format of the replicas of quantized_update; each node keeps all weights, divided over its ranks. `weights` is
-    /// then the format of weight differences, and `secondary` must be empty.
-    std::optional<wire_format> replicas = std::nullopt;
-    /// Number of chunks of the reduce-scatter. `auto_chunks`: by message size, as in a call with overlapping hops.
-    int chunks = 1;
-    /// Number of chunks of an all-gather or update. `auto_chunks`: by message size, as in a call with overlapping hops.
-    int gather_chunks = 1;
-};
-
-/// Bytes that a rank sends in a training step: in gathers forward and backward, and in reduce-scatters of gradients.
-struct step_volume {
-    volume forward;
-    volume backward;
-    volume gradients;
-
-    /// Bytes of the whole step.
-    volume total() const { return forward + backward + gradients; }
-    friend bool operator==(const step_volume&, const step_volume&) = default;
-};
-
-/// Bytes that `rank` sends in a training step of a model. `tensors` are sizes in elements; each tensor moves by itself.
-template <topology Topology>
-step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
-                           int rank = 0) {
-    step_volume sum;
-    for (const std::size_t n : tensors) {
-        if (options.replicas) {
-            sum.forward +=
-                update_gather_volume(ranks, options.weights, *options.replicas, n, options.gather_chunks, rank);
-            sum.backward += replica_gather_volume(ranks, *options.replicas, n, rank);
-        } else {
-            const volume gather = all_gather_volume(ranks, options.weights, n, options.gather_chunks, rank);
-            sum.forward += gather;
-            sum.backward += options.secondary ? secondary_gather_volume(ranks, options.secondary->group_size,
-                                                                        options.secondary->stored_as, n, rank)
-                                              : gather;
-        }
-        sum.gradients += reduce_scatter_volume(ranks, options.gradients, n, options.chunks, rank);
-    }
-    return sum;
-}
 
 }  // namespace zeropp

@@ -8,6 +8,7 @@
 #include <zeropp/topology/two_level.hpp>
 
 #include <concepts>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ public:
     /// levels) and indices by rank, or if another group is larger than all of these: its ranks would have no shards.
     template <class Topology>
         requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
-    shard_owners(const Topology& ranks, int groups) : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
+    shard_owners(const Topology& ranks, int groups)
+        : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)), digest_of_all_(topology_digest(ranks)) {
         for (int r = 0; r != ranks.size(); ++r) {
             if (all_.group_of(r) == ranks.group_of(r) && all_.index_of(r) == ranks.index_of(r)) continue;
             throw precondition_error("shard_owners",
@@ -47,6 +49,8 @@ public:
 
     /// All ranks, owners or not.
     const two_level& all() const { return all_; }
+    /// The `topology_digest` of the whole topology, with its levels.
+    std::uint64_t digest_of_all() const { return digest_of_all_; }
 
     int size() const { return owners_.size(); }
     int groups() const { return owners_.groups(); }
@@ -90,6 +94,7 @@ private:
 
     two_level all_;
     two_level owners_;
+    std::uint64_t digest_of_all_ = all_.digest();
 };
 
 namespace detail {

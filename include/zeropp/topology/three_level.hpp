@@ -4,33 +4,90 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/topology/two_level.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace zeropp {
 
 /// Sites of nodes of ranks: links are fast within a node, slower between the nodes of a site, and slowest between
-/// sites. All sites have as many nodes, and all nodes as many ranks. Collectives take three hops. Other names fit as
-/// well: pods of NVLink domains, islands of nodes.
+/// sites. All sites have as many nodes and, with several sites, all nodes as many ranks. Collectives take three hops;
+/// with one site two, as over its nodes alone, which may differ in size. Other names fit as well: pods of NVLink
+/// domains, islands of nodes.
 class three_level {
 public:
     static constexpr int levels = 3;
 
-    three_level() : three_level(1, 1, 1) {}
+    three_level() : three_level(two_level()) {}
+
+    /// One site of `nodes`, with the places of that topology.
+    three_level(two_level nodes) : nodes_(std::move(nodes)), sites_(1, nodes_.groups()) { number_slots(); }
 
     /// Makes `sites` sites of `nodes_per_site` nodes of `ranks_per_node` ranks, all of consecutive ranks. Throws
     /// precondition_error unless all are positive, and their product is an int.
     three_level(int sites, int nodes_per_site, int ranks_per_node)
-        : sites_(sites), nodes_(nodes_per_site), ranks_(ranks_per_node) {
+        : nodes_(consecutive(sites, nodes_per_site, ranks_per_node)), sites_(sites, nodes_per_site) {
+        number_slots();
+    }
+
+    /// Puts group n of `nodes` in site `site_of_node[n]`. Any integers name sites, and a site's nodes need not be
+    /// consecutive. Throws precondition_error in the name of `where` unless each node has a site, all sites have as
+    /// many nodes and, with several sites, all nodes as many ranks.
+    three_level(two_level nodes, std::span<const int> site_of_node, std::string_view where = "three_level")
+        : nodes_(std::move(nodes)), sites_(sites_of(nodes_, site_of_node, where)) {
+        number_slots();
+    }
+
+    int size() const { return nodes_.size(); }
+    /// Number of nodes. A node's number is that in its site, times the number of sites, and its site's. Lowest ranks
+    /// number sites, and nodes in a site.
+    int groups() const { return nodes_.groups(); }
+    int group_size(int group) const { return nodes_.group_size(node_of(group)); }
+    int largest_group_size() const { return nodes_.largest_group_size(); }
+    int group_of(int rank) const { return slot_of(sites_, nodes_.group_of(rank)); }
+    int index_of(int rank) const { return nodes_.index_of(rank); }
+    int rank_of(int group, int index) const { return nodes_.rank_of(node_of(group), index); }
+    /// Number of nodes of a site at level 1, of sites at level 2.
+    int extent(int level) const { return level == 1 ? sites_.group_size(0) : sites_.groups(); }
+    /// The nodes without sites: any ranks survive on these (`two_level::shrink`).
+    const two_level& nodes() const { return nodes_; }
+
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node and site.
+    /// Throws precondition_error if there are none, or others than of this topology, and unless their sites have as
+    /// many nodes and, with several sites, their nodes as many ranks: `nodes()` shrinks to any.
+    three_level shrink(std::span<const int> survivors) const {
+        std::vector<int> node_of_rank, site_of_node;
+        for (const int rank : survivors) {
+            node_of_rank.push_back(nodes_.group_of(detail::existing_rank("three_level", size(), rank)));
+        }
+        two_level nodes{std::span<const int>(node_of_rank)};
+        for (int node = 0; node != nodes.groups(); ++node) {
+            const int first = nodes.rank_of(node, 0);
+            site_of_node.push_back(sites_.group_of(node_of_rank[static_cast<std::size_t>(first)]));
+        }
+        return three_level(std::move(nodes), site_of_node);
+    }
+
+    slice_order order() const {
+        if (sites_.groups() == 1) return nodes_.order();
+        return {.groups = groups(), .table = rank_of_slot_.data()};
+    }
+    /// The `topology_digest`.
+    std::uint64_t digest() const { return digest_; }
+
+    friend bool operator==(const three_level&, const three_level&) = default;
+
+private:
+    static two_level consecutive(int sites, int nodes_per_site, int ranks_per_node) {
         constexpr std::int64_t most = std::numeric_limits<int>::max();
         const bool positive = sites > 0 && nodes_per_site > 0 && ranks_per_node > 0;
         if (!positive || std::int64_t{sites} * nodes_per_site > most / ranks_per_node) {
@@ -39,58 +96,37 @@ public:
                                      std::to_string(sites) + " x " + std::to_string(nodes_per_site) + " x " +
                                          std::to_string(ranks_per_node));
         }
-        for (int index = 0; index != ranks_; ++index) {
-            for (int group = 0; group != groups(); ++group) rank_of_slot_.push_back(rank_of(group, index));
+        return {sites * nodes_per_site, ranks_per_node};
+    }
+    static two_level sites_of(const two_level& nodes, std::span<const int> site_of_node, std::string_view where) {
+        if (site_of_node.size() != static_cast<std::size_t>(nodes.groups())) {
+            throw precondition_error(where, "a site for each of the " + std::to_string(nodes.groups()) + " nodes",
+                                     std::to_string(site_of_node.size()));
+        }
+        two_level sites(site_of_node);
+        if (!has_equal_groups(sites)) {
+            std::vector<int> sizes;
+            for (int site = 0; site != sites.groups(); ++site) sizes.push_back(sites.group_size(site));
+            throw precondition_error(where, "as many nodes in each site",
+                                     "sites of " + detail::text_of(sizes) + " nodes");
+        }
+        if (sites.groups() > 1 && !has_equal_groups(nodes)) {
+            throw precondition_error(where, "nodes of equal size in several sites", group_sizes_text(nodes));
+        }
+        return sites;
+    }
+
+    void number_slots() {
+        for (int slot = 0; sites_.groups() > 1 && slot != size(); ++slot) {
+            rank_of_slot_.push_back(rank_of(slot % groups(), slot / groups()));
         }
         digest_ = detail::digest_of_places(*this);
     }
+    int node_of(int group) const { return sites_.rank_of(group % sites_.groups(), group / sites_.groups()); }
 
-    int size() const { return sites_ * nodes_ * ranks_; }
-    /// Number of nodes. A node's number is that in its site, times the number of sites, and its site's.
-    int groups() const { return sites_ * nodes_; }
-    int group_size(int) const { return ranks_; }
-    int largest_group_size() const { return ranks_; }
-    int group_of(int rank) const { return rank / ranks_ % nodes_ * sites_ + rank / (ranks_ * nodes_); }
-    int index_of(int rank) const { return rank % ranks_; }
-    int rank_of(int group, int index) const { return (group % sites_ * nodes_ + group / sites_) * ranks_ + index; }
-    /// Number of nodes of a site at level 1, of sites at level 2.
-    int extent(int level) const { return level == 1 ? nodes_ : sites_; }
-    /// The nodes without sites: any ranks survive on these (`two_level::shrink`).
-    two_level nodes() const { return {groups(), ranks_}; }
-
-    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node and site.
-    /// Throws precondition_error for others than of this topology, and unless they follow one another in sites of as
-    /// many nodes of as many ranks: `nodes()` shrinks to others.
-    three_level shrink(std::span<const int> survivors) const {
-        std::set<int> sites, nodes;
-        for (const int rank : survivors) {
-            nodes.insert(detail::existing_rank("three_level", size(), rank) / ranks_);
-            sites.insert(rank / (ranks_ * nodes_));
-        }
-        const auto count = [](const auto& of) { return std::max(static_cast<int>(of.size()), 1); };
-        const three_level next(count(sites), std::max(count(nodes) / count(sites), 1),
-                               std::max(count(survivors) / count(nodes), 1));
-        bool equal = next.size() == static_cast<int>(survivors.size());
-        for (int r = 1; equal && r != next.size(); ++r) {
-            const auto old = survivors.subspan(static_cast<std::size_t>(r) - 1, 2);
-            equal = level_between(next, r - 1, r) == level_between(*this, old[0], old[1]);
-        }
-        if (equal) return next;
-        throw precondition_error("three_level", "survivors on sites of as many nodes of as many ranks",
-                                 detail::text_of(survivors) + "; `nodes()` shrinks to any");
-    }
-
-    slice_order order() const { return {.groups = groups(), .table = rank_of_slot_.data()}; }
-    /// The `topology_digest`.
-    std::uint64_t digest() const { return digest_; }
-
-    friend bool operator==(const three_level&, const three_level&) = default;
-
-private:
-    int sites_;
-    int nodes_;
-    int ranks_;
-    std::vector<int> rank_of_slot_;
+    two_level nodes_;
+    two_level sites_;                // its ranks are the nodes, its groups the sites
+    std::vector<int> rank_of_slot_;  // with several sites
     std::uint64_t digest_ = 0;
 };
 

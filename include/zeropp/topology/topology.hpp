@@ -158,22 +158,25 @@ namespace detail {
 template <class T, int Levels>
 using by_level = std::array<T, static_cast<std::size_t>(Levels)>;
 
-/// The `topology_digest` of `ranks`, from every rank's place.
+/// The `topology_digest` of `ranks`, from every rank's place and, beyond level 1, extents.
 template <class Topology>
 constexpr std::uint64_t digest_of_places(const Topology& ranks) {
     std::uint64_t digest = 0xcbf29ce484222325;
+    const auto add = [&](int n) { digest = (digest ^ static_cast<std::uint64_t>(n)) * 0x100000001b3; };
     for (int r = 0; r != ranks.size(); ++r) {
-        for (const int n : {ranks.group_of(r), ranks.index_of(r)}) {
-            digest = (digest ^ static_cast<std::uint64_t>(n)) * 0x100000001b3;
-        }
+        add(ranks.group_of(r));
+        add(ranks.index_of(r));
+    }
+    for (int l = 1; l < Topology::levels - 1; ++l) {
+        if (slots_beyond(ranks, l) != 1) add(slots_beyond(ranks, l));
     }
     return digest;
 }
 }  // namespace detail
 
-/// Hash of the group and index of every rank: equal for topologies that place their ranks alike, of any types, and
-/// almost surely not for others. From the topology's member `digest()` if it has one; otherwise it visits all ranks,
-/// in each call of a collective.
+/// Hash of the group and index of every rank, and of the levels between groups: equal for topologies that place ranks
+/// and links alike, of any types, and almost surely not for others. From the topology's member `digest()` if it has
+/// one; otherwise it visits all ranks, in each call of a collective.
 template <topology Topology>
 constexpr std::uint64_t topology_digest(const Topology& ranks) {
     if constexpr (requires { ranks.digest(); }) {

@@ -23,8 +23,8 @@
 namespace zeropp {
 
 /// Carries bytes through `Transport`, and a checksum of each message (XXH3, 64 bits) after them. Detects changed,
-/// misplaced and older messages: a checksum covers bytes, operation, source and destination. Then every rank of the
-/// transport throws the same integrity_error, which names the collective and the world ranks of source and destination.
+/// misplaced and older messages: a checksum covers bytes, operation, sender and receiver. Then every rank of the
+/// transport throws the same integrity_error, which names the collective and the world ranks of sender and receiver.
 /// The transport can go on.
 ///
 /// Two small operations follow each one, also a broadcast: `overhead_bytes` from every rank to every other. Both sides
@@ -100,7 +100,7 @@ private:
         std::shared_ptr<short_text> collective;  // the last to begin on this transport or its splits, which share it
         std::uint64_t operations = 0;
         std::vector<std::uint64_t> sent;       // checksums of the messages to each rank
-        std::vector<std::uint64_t> announced;  // checksums of the messages from each rank, as their sources say
+        std::vector<std::uint64_t> announced;  // checksums of the messages from each rank, as it says
         std::vector<verdict> verdicts;         // of each rank
 
         int world_rank(std::size_t r) const { return world_ranks[r]; }
@@ -161,7 +161,7 @@ private:
             throw integrity_error(where + what.text() + ": " + found, source, destination);
         }
 
-        /// Checksum of a message: of its place, and of `contents`, the hash of its bytes.
+        /// Checksum of a message: of operation, sender and receiver, and of `contents`, the hash of its bytes.
         static std::uint64_t checksum(std::uint64_t number, std::size_t from, std::size_t to, std::uint64_t contents) {
             const std::uint64_t message[] = {number, from, to, contents};
             return XXH3_64bits(message, sizeof message);

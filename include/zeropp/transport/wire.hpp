@@ -23,7 +23,7 @@ struct wire_completion {
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, buffered or not. Messages with one source and tag, from 0 to 32767, go into the
+/// Messages between a group of ranks, buffered or not. Messages of one sender and tag, from 0 to 32767, go into the
 /// receives posted for these, in order, each once; none is lost. One shorter than its buffer completes the receive.
 /// Functions do not block, and throw the network's errors; a post that throws leaves no message.
 ///   `rank()`, `size()`

@@ -2,13 +2,12 @@
 /// Gradients that go in a format of their own: of embeddings and head, and between sites. Blocks, which learn at a rate
 /// of their own.
 
-#include "conformance/topology_laws.hpp"
 #include "host_pass.hpp"
 #include "short_work.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/step.hpp>
 #include <zeropp/topology/three_level.hpp>
 
 #include <algorithm>
@@ -33,7 +32,7 @@ struct formats : wire_formats {
 
 /// A training without quantizers, but for the names.
 struct setting {
-    nodes_in_sites nodes{zeropp::two_level(2, 2)};
+    zeropp::three_level nodes = zeropp::two_level(2, 2);
     int stage = 3;
     int secondary_group = 1;
     int steps = 1;
@@ -144,7 +143,8 @@ TEST_CASE("over sites, a training sends the planned bytes along each level", "[z
         names.weight_differences = options.replicas.has_value();
         const bool kept = options.secondary || options.replicas;
         const phase_traffic given =
-            train_on({.nodes{2, zeropp::two_level(4, 2)}, .secondary_group = kept ? 2 : 1}, names).result.traffic;
+            train_on({.nodes = in_sites(2, zeropp::two_level(4, 2)), .secondary_group = kept ? 2 : 1}, names)
+                .result.traffic;
         const auto ranks = static_cast<std::uint64_t>(planned.size());
         CHECK(bytes(given.forward_gather) == bytes(sent.forward * ranks));
         CHECK(bytes(given.backward_gather) == bytes(sent.backward * ranks));
@@ -157,14 +157,15 @@ TEST_CASE("sites change the order of sums alone", "[zero3_gpt]") {
     const deepspeed_config::zeropp_settings exact = names_of("fp32", "fp32");
     for (const int stage : {3, 0}) {
         CAPTURE(stage);
-        const auto losses = [&](const nodes_in_sites& nodes) {
+        const auto losses = [&](const zeropp::three_level& nodes) {
             return train_on({.nodes = nodes, .stage = stage, .steps = 4}, exact).result.losses;
         };
         // Sites of two nodes are summed as nodes of two ranks, and a site of one node as that node.
         const std::vector<double> four = losses(zeropp::two_level(2, 2));
-        CHECK(losses({2, zeropp::two_level(4, 1)}) == four);
-        CHECK(losses({2, zeropp::two_level(2, 2)}) == four);
-        const std::vector<double> sites = losses({2, zeropp::two_level(4, 2)}), nodes = losses(zeropp::two_level(4, 2));
+        CHECK(losses(in_sites(2, zeropp::two_level(4, 1))) == four);
+        CHECK(losses(in_sites(2, zeropp::two_level(2, 2))) == four);
+        const std::vector<double> sites = losses(in_sites(2, zeropp::two_level(4, 2))),
+                                  nodes = losses(zeropp::two_level(4, 2));
         CHECK(sites.front() == nodes.front());
         for (std::size_t step = 0; step != nodes.size(); ++step) CHECK(std::abs(sites[step] - nodes[step]) < 1e-5);
     }
@@ -173,31 +174,31 @@ TEST_CASE("sites change the order of sums alone", "[zero3_gpt]") {
 TEST_CASE("islands may be sites, which exchange over the links between them alone", "[zero3_gpt]") {
     deepspeed_config::zeropp_settings names = names_of("fp32", "fp32");
     names.local_steps = local_settings{.islands = 2, .every = 1};
-    const phase_traffic sent = train_on({.nodes{2, zeropp::two_level(4, 1)}}, names).result.traffic;
+    const phase_traffic sent = train_on({.nodes = in_sites(2, zeropp::two_level(4, 1))}, names).result.traffic;
     CHECK(sent.exchange.inter_site > 0);
     CHECK(sent.total().inter_site == sent.exchange.inter_site);
     CHECK(sent.exchange.inter_node == 0);
     // Islands of two sites each.
     names.local_steps->islands = 1;
-    CHECK(train_on({.nodes{2, zeropp::two_level(4, 1)}}, names).result.traffic.reduce.inter_site > 0);
+    CHECK(train_on({.nodes = in_sites(2, zeropp::two_level(4, 1))}, names).result.traffic.reduce.inter_site > 0);
     names.local_steps->islands = 3;
-    CHECK_THROWS_WITH(train_on({.nodes{2, zeropp::two_level(6, 1)}}, names),
+    CHECK_THROWS_WITH(train_on({.nodes = in_sites(2, zeropp::two_level(6, 1))}, names),
                       "local_steps.islands: expected a divisor or a multiple of the 2 sites, given 3");
 }
 
-TEST_CASE("nodes in sites are a topology, and refuse what does not divide", "[zero3_gpt]") {
-    zeropp_test::topology_laws(nodes_in_sites(2, zeropp::two_level(6, 2)));
-    zeropp_test::topology_laws(nodes_in_sites(zeropp::two_level::of_nodes({1, 3, 2})));
+TEST_CASE("nodes are divided over sites, and into groups, exactly or not at all", "[zero3_gpt]") {
+    CHECK(in_sites(2, zeropp::two_level(6, 2)) == zeropp::three_level(2, 3, 2));
+    const zeropp::two_level unequal = zeropp::two_level::of_nodes({1, 3, 2});
+    CHECK(in_sites(1, unequal) == zeropp::three_level(unequal));
     const auto refused = [](int sites, const zeropp::two_level& nodes, const std::string& problem) {
-        CHECK_THROWS_WITH(nodes_in_sites(sites, nodes), "sites: expected " + problem);
+        CHECK_THROWS_WITH(in_sites(sites, nodes), "sites: expected " + problem);
     };
     refused(3, zeropp::two_level(4, 2), "a divisor of the 4 nodes, given 3");
     refused(0, zeropp::two_level(4, 2), "a divisor of the 4 nodes, given 0");
     const std::string equal = "nodes of equal numbers of consecutive ranks, given ";
     refused(2, zeropp::two_level::of_nodes({2, 2, 1, 1}), equal + "4 groups of 2, 2, 1, 1 ranks");
     refused(2, zeropp::two_level(std::vector{0, 1, 0, 1}), equal + "2 groups of 2 ranks, not all consecutive");
-    const nodes_in_sites sites(2, zeropp::two_level(4, 2));
-    CHECK_THROWS_WITH(sites.in_groups(8),
+    CHECK(in_groups(4, zeropp::three_level(2, 2, 2)) == zeropp::three_level(2, 1, 4));
+    CHECK_THROWS_WITH(in_groups(8, zeropp::three_level(2, 2, 2)),
                       "zero_hpz_partition_size: expected a divisor of the 4 ranks of a site, given 8");
-    CHECK_THROWS_WITH(sites.shrink(std::vector{0, 1}), "sites: expected 1, to choose some of the ranks, given 2");
 }
