@@ -113,8 +113,8 @@ private:
                 message + layout.params_at(of.place)};
     }
 
-    /// True if a window to rotate back may span tiles of a list: it is larger than a block, and than the unit at which
-    /// a list's tensors begin.
+    /// True if a window to rotate back may span tiles of a list. Such a window is larger than a block, and than the
+    /// unit at which a list's tensors begin.
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
@@ -171,7 +171,7 @@ private:
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
-        // Calls use(n, its number, its elements, its fragment) for the granules n of block r.
+        // Calls use(n, index in the section, number of elements, fragment) for each granule n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
@@ -299,7 +299,7 @@ private:
         }
     }
 
-    /// f <- new residuals, of the error of `codes`.
+    /// f <- new residuals, made of the errors of `codes`.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
         decode_granule(q, codes, p, [&](int i, float x) { f.x[i] -= x; });

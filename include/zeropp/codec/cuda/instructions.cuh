@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Instructions of the kernels that C++ has no words for, and their C++ for emulated kernels: wide accesses to memory,
-/// exchanges between lanes, bytes and bits of words, products.
+/// Instructions of the kernels that C++ has no words for: wide accesses to memory, exchanges between lanes, bytes and
+/// bits of words, products. Emulated kernels have them in C++.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace zeropp::detail {
 
-/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any.
+/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any memory.
 template <class T>
 __device__ T* into_global_memory(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -77,7 +77,7 @@ __device__ void store_words(void* to, const std::uint32_t* from) {
     }
 }
 
-/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All
+/// Transposes 16-byte words among N lanes: pieces[c] of lane l becomes pieces[l] of lane c. N is a power of two. All
 /// threads of a warp must call this together.
 template <std::size_t N>
 __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {

@@ -56,7 +56,7 @@ int resident_blocks() {
 #endif
 }
 
-/// All slots have as many thread blocks, rounded down. With this many for each slot, or this many times as many as the
+/// All slots have an equal number of thread blocks, rounded down. With 16 for each slot, or 16 times as many as the
 /// device holds, rounding leaves little of the device idle.
 inline constexpr std::size_t hardly_rounded = 16;
 

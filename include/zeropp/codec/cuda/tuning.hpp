@@ -31,7 +31,7 @@ constexpr int granules_in_flight(int bytes, int words) {
 }
 
 /// Thread blocks that a multiprocessor has registers for, if a thread's fragments take `words` registers. With three, a
-/// thread has 80 registers, with two 128. About fifty hold no values.
+/// thread has 80 registers, with two 128. About fifty of these hold no fragments.
 constexpr int resident_blocks_for(int words) { return words < fragment_registers ? 3 : 2; }
 
 /// Number of granules of a block for each lane of its team. Each lane repeats the work for a whole block, so lanes take
@@ -47,7 +47,7 @@ constexpr int lane_granules(int block_granules, int in_flight, int in_registers,
 }
 
 /// Number of granules in a row that a thread takes, so that their codes are one access. The source is best fetched
-/// `together` in a row. 1 if a block does not stay in registers for `most` granules of each thread.
+/// `together` in a row. 1 if a block does not fit into a thread block's registers, `most` granules for each thread.
 constexpr int granules_in_a_row(int block_granules, int most, int together) {
     if (block_granules / most > kernel_threads) return 1;
     const int run = together < most ? together : most;
