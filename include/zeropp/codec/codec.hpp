@@ -27,7 +27,7 @@ struct feedback {
     const std::byte* previous;
     /// Destination of the new residuals, in the layout of `previous`; may be `previous`.
     std::byte* next;
-    /// Number of elements of a slot's shard. If `Storage` has parameters, sections must begin with its blocks.
+    /// Number of elements of a slot's shard. If `Storage` has parameters, a section must begin a block of `Storage`.
     std::size_t slice;
     /// For a list: place of the last tensor in a message of whole shards. `slice` is then of that tensor's shard.
     message_place last{};

@@ -80,7 +80,7 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
     }
 }
 
-/// Granules and bytes of a group of ternary codes.
+/// Number of granules of a group of ternary codes (`group_granules`), and number of bytes (`group_bytes`).
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_granules = ternary_group<Q> / granule_size;
 template <ternary_quantizer Q>
@@ -112,8 +112,8 @@ __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std:
     }
 }
 
-/// Stores the codes of a granule, of which the first `elements` have room in the message. All threads of a warp must
-/// call this together, each group's granules in consecutive threads.
+/// Stores the codes of a granule, as far as the message has room: for the section's first `elements` elements. All
+/// threads of a warp must call this together, each group's granules in consecutive threads.
 template <ternary_quantizer Q>
 __device__ void store_ternary(std::byte* codes, std::size_t granule, const packed_codes<2>& p, std::size_t elements) {
     constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
@@ -143,7 +143,7 @@ inline constexpr int granules_together = ternary_quantizer<Q>                   
                                          : Q::code_bits == 8                                           ? 2
                                                                                                        : 1;
 
-/// Codes of `Run` whole granules in a row, the first at a multiple of `Run` in a tensor's codes.
+/// Codes of `Run` whole granules in a row. The first one's index in the tensor is a multiple of `Run`.
 template <int Bits, int Run>
 struct code_run {
     static constexpr int bytes = Run * Bits;

@@ -126,7 +126,7 @@ struct float_granule {
     }
 };
 
-/// The largest magnitude of eight elements; NaN if one is.
+/// The largest magnitude of eight elements; NaN if an element is NaN.
 __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     float most = 0;
 #pragma unroll
@@ -268,7 +268,7 @@ __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool a
     for (std::size_t n = 0; n != N; ++n) store_whole_granule(to + n * granule_size, r[n], aligned);
 }
 
-/// x[i] <- 0 if it is not finite. If all are finite, as is the rule, this costs one multiplication for each.
+/// x[i] <- 0 if x[i] is not finite. If all are finite, as is the rule, this costs one multiplication for each.
 __device__ inline void drop_non_finite(float (&x)[granule_size]) {
     float zero = 0.0f;
 #pragma unroll

@@ -39,7 +39,7 @@ __device__ void merge_in_warp(Stats (&stats)[N]) {
     }
 }
 
-/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block must call it.
+/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block call this.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_stats(Stats (&stats)[N]) {
     static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");

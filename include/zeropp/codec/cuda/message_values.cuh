@@ -82,7 +82,7 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- new residuals: the quantization errors, or the old residuals where an error is not finite.
+    /// error <- new residuals, by `next_residual` of the old residuals and the quantization errors.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);

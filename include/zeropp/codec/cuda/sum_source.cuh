@@ -205,7 +205,7 @@ struct sum_source : message_source<From> {
     }
 };
 
-/// Source: sums over messages, four at a time, then the rest one by one.
+/// Source: sums over messages, adding four messages at a time, then the rest one by one.
 template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;

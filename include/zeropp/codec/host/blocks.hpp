@@ -127,7 +127,7 @@ struct coded {
 };
 using coded_section = coded<const std::byte>;
 
-/// Parameters of a section's block that holds element `first`. Reads nothing if Q has no parameters.
+/// Parameters of the block that holds element `first` of a section. Reads nothing if Q has no parameters.
 template <quantizer Q>
 typename Q::params read_params(const coded_section& from, std::size_t first) {
     typename Q::params params;

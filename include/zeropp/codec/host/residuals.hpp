@@ -47,7 +47,7 @@ public:
                         [&](std::size_t i, float x) { values[i] += x; });
     }
 
-    /// Stores residuals of the section's n elements from `begin` on. They are made in `errors`, of quantization errors.
+    /// Stores residuals of the section's n elements from `begin` on. Makes them of the quantization `errors`, in place.
     template <class Size>
     void keep(std::size_t begin, Size n, float* errors) const {
         for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
