@@ -18,8 +18,8 @@ namespace zeropp {
 /// decoded block is smaller by the squared error.
 struct least_error {};
 
-/// The levels of `least_error`, enlarged by the energy that normally distributed elements lose. On average nothing is
-/// lost then, but the error is larger. For values that add up over steps, such as differences of weights.
+/// The levels of `least_error`, enlarged to make up for the energy that normally distributed elements lose. So nothing
+/// is lost on average, but the error is larger. For values that add up over steps, such as differences of weights.
 struct unbiased {};
 
 namespace detail {
@@ -84,10 +84,10 @@ inline constexpr gain_table<Levels> gains;
 /// Levels     2: a sign. 3: with zero, five codes to a byte (a `ternary_quantizer`). 4: two magnitudes
 /// BlockSize  a power of two from 8 to 65536
 /// Bias       `least_error` or `unbiased`
-/// Levels and thresholds lose least of a normal distribution around zero. The scale is the largest level of
-/// `least_error`, and a power of 2^(1/4). Candidates are the smallest power not below the absmax, and the 15 powers
-/// below that. `refit` takes the candidate of least squared error, by an interpolation. A block with NaN, Inf or an
-/// absmax above 2^23.5 decodes to NaN in every element. A block with an absmax up to 2^-40 decodes to zeros.
+/// Levels and thresholds have the least squared error for a normal distribution around zero. The scale is the largest
+/// level of `least_error`, and a power of 2^(1/4). Candidates are the smallest power not below the absmax, and the 15
+/// powers below that. `refit` takes the candidate of least squared error, by an interpolation. A block with NaN, Inf or
+/// an absmax above 2^23.5 decodes to NaN in every element. A block with an absmax up to 2^-40 decodes to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
 ///            2108.08842), and MS-EDEN (arXiv 2601.22813)
@@ -137,7 +137,7 @@ public:
             const auto size = static_cast<std::int32_t>(product(bits_float(bounded), units));
             of[0] += 1u;
             of[1] += static_cast<std::uint32_t>(size);
-            // Not a loop: GCC would look for vectors before it unrolls one.
+            // Not a loop, in which GCC would look for vectors before it unrolls the loop.
             [&]<int... I>(std::integer_sequence<int, I...>) {
                 ((of[I + 2] += static_cast<std::uint32_t>(size > table::limit(I + 2) ? size : table::limit(I + 2))),
                  ...);
@@ -197,7 +197,7 @@ public:
 
     /// At least the largest magnitude in a block that `p` was found for.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // Candidates differ by up to 2^3.75. A block that decodes to zeros is below the smallest scale.
+        // Candidates differ by a factor of up to 2^3.75. A block that decodes to zeros is below the smallest scale.
         constexpr float clipped = 16.0f;
         return scale_of(p.power == zeros ? smallest : p.power) * clipped;
     }

@@ -86,7 +86,7 @@ concept refitting_quantizer =
         { q.refit(params, other) } noexcept -> std::same_as<typename Q::params>;
     };
 
-/// Noise of eight elements, 16 bits for each. The first element's index is a multiple of eight.
+/// Noise of eight consecutive elements, 16 bits for each.
 struct rounding_noise {
     random_words words;
 

@@ -32,8 +32,8 @@ private:
         return power < smallest_normal_bits ? smallest_normal_bits : power;
     }
 
-    /// The float with a last bit that has the value of this format's last bit in `binade`. Adding the float to x rounds
-    /// x to the format, and leaves x as a number of such bits in the low bits. Nothing is selected by float arithmetic:
+    /// The float with this format's unit in the last place, in `binade`, as its own unit in the last place. Adding it
+    /// to x rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
     /// compilers would make a branch of that, and leave loops scalar.
     static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
         return bits_float(binade + (shift << 23));
@@ -111,7 +111,7 @@ struct e8m0 {
     std::uint8_t bits;
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
-        // 0 and 0xff are a denormal and a NaN, for which a float has the highest bit of the mantissa.
+        // 0 and 0xff are a denormal and a NaN: floats with the highest bit of the mantissa.
         const bool end = bits == 0 || bits == 0xff;
         return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
     }
