@@ -133,7 +133,7 @@ private:
         int groups;
         std::uint64_t places;                                  // topology_digest
         detail::by_level<std::size_t, Hops::count> hop{};      // of a hop's residuals
-        detail::by_level<std::size_t, Hops::count> message{};  // of one message of these
+        detail::by_level<std::size_t, Hops::count> message{};  // of one message of such residuals
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)

@@ -88,7 +88,8 @@ public:
         return "expected tensors without gaps between shards, given a list with gaps";
     }
 
-    /// Division of the whole tensors, by the operand's kind: array or list. For a list, requires `keep_table` before.
+    /// Division of the whole tensors: of an array or a list, like the operand. For a list, requires `keep_table`
+    /// before.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
         return {of_.elements, over_.count};

@@ -39,7 +39,7 @@ struct all_gather_call {
         const auto& ranks = comm.topology();
         const int slots = slot_count(ranks);
         const auto of_slots = static_cast<std::size_t>(slots);
-        // Messages lie in `out` itself, unless they could overwrite the shard before it is read.
+        // Messages lie in `out` itself, unless they could overwrite a shard that is not yet read.
         std::byte* const in_place = in.overlaps_elsewhere(out, sizes.whole, comm.rank())
                                         ? nullptr
                                         : messages_in_place<Q>(out, sizes.cut[0], ranks);

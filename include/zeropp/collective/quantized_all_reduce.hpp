@@ -36,7 +36,7 @@ struct all_reduce_plan {
 
     reduction_plan<Division, Count, Levels> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
+    std::size_t gathered_bytes = 0;  // of all slots' messages: in the all-gather phase of a chunk, or one-shot
 
     /// If the call `feeds_back`, `by_size` means `two_shot`.
     template <topology Topology>

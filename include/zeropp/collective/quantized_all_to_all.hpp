@@ -92,7 +92,7 @@ std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Qu
 
 /// Sends each rank its part of `sent`, and puts the parts from all ranks into `received`, moving quantized blocks in
 /// place of elements. Over several levels, the parts that a node's ranks have for one rank elsewhere cross together,
-/// sent by that rank's counterpart. That makes fewer and larger messages, of as many bytes.
+/// sent by that rank's counterpart in the node. That makes fewer and larger messages, of as many bytes.
 ///
 /// Shapes    sent and received [n], n a multiple of the ranks; scratch as quantized_all_to_all_workspace_bytes(...),
 ///           aligned to 16 bytes. Or tensor_lists of whole tensors of the same sizes, each with such an n

@@ -79,7 +79,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         return "expected a secondary partition of version " + std::to_string(version) + ", given " +
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
-    // A rank that is its whole group has nobody to agree with, and comm.peers(0) would be ranks of other nodes.
+    // A rank that is its whole group has nobody to agree with, and comm.peers(0) may be all ranks.
     if (comm.group_size() == 1 && comm.topology().groups() != 1) call.exchange_nothing();
     call.run(pipeline(exec), comm.peers(0), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;

@@ -111,7 +111,7 @@ public:
         for_each_served(owners_, rank(), [&](int i, int owner) { owners[static_cast<std::size_t>(i)] = owner; });
         return owners;
     }
-    /// Address of this rank's message in `messages`, of all groups that own shards; the first one's if it owns none.
+    /// Address of this rank's message in `messages`, of all groups that own shards; the first's if this rank owns none.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
         return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
     }
