@@ -13,35 +13,35 @@
 
 namespace zeropp {
 
-/// Error feedback: keeps each element's quantization error (its residual) as messages of the quantizer `Storage`, and
-/// adds it to that element the next time. If the quantizer rotates, residuals are of rotated elements.
+/// Error feedback: keeps each element's quantization error, its residual, as messages of the quantizer `Storage`. Adds
+/// the residual to that element in the next call. If the quantizer rotates, residuals are of rotated elements.
 ///   h = element + previous;  message = encode(h);  next = h - decode(message)
-/// If `next` is not finite, `previous` stays, or zero if that is not finite either: an overflow does not outlive its
-/// step. (A finite h that only a later hop overflows leaves its `next`.) A block of `Storage` has at most 1024
-/// elements, or as many as the quantizer's if that is more.
+/// A `next` that is not finite is replaced by `previous`, or by zero if `previous` is not finite either. So an overflow
+/// of h does not outlive its step. An overflow on a later hop does not change `next`. Blocks of `Storage` have at most
+/// max(1024, the quantizer's block size) elements.
 template <quantizer Storage>
 struct feedback {
     /// The quantizer that stores residuals.
     Storage storage;
-    /// Residuals of slot s at byte s * wire_bytes(storage, slice, last), for its whole shard. nullptr stands for zeros.
+    /// The old residuals: for slot s, a message of its shard at byte s * wire_bytes(storage, slice, last). Null: zeros.
     const std::byte* previous;
-    /// Destination of the new residuals; may be `previous`.
+    /// Destination of the new residuals, in the layout of `previous`; may be `previous`.
     std::byte* next;
-    /// Elements of a slot's shard. If Storage's blocks have parameters, every section's `begin` begins one of them.
+    /// Number of elements of a slot's shard. If `Storage` has parameters, a section must begin a block of `Storage`.
     std::size_t slice;
-    /// For a list: place of the last tensor in a message of whole shards. `slice` then counts that tensor's elements.
+    /// For a list: place of the last tensor in a message of whole shards. `slice` is then of that tensor's shard.
     message_place last{};
 };
 
 namespace detail {
-/// Returns `error`, or the residual `old` from before if `error` is not finite.
+/// The next residual: `error`; `old`, the previous one, if `error` is not finite; 0 if neither is finite.
 constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) {
     return is_finite(error) ? error : finite_or_zero(old);
 }
 }  // namespace detail
 
-/// The difference `tensor` - `base` of two tensors, or of two tables, to be encoded in place of a tensor. Elements of
-/// `base` that are not finite count as zero, so that one such step does not last.
+/// The difference `tensor` - `base` of two tensors, or of two `tensor_table`s, to be encoded in place of a tensor. An
+/// element of `base` that is not finite counts as zero, so that an overflow in `base` ends with the next difference.
 template <class Tensor, class Base>
 struct difference {
     Tensor tensor;
@@ -51,7 +51,7 @@ template <class Tensor, class Base>
 difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
-/// Tensor i of a list, or the only tensor.
+/// Tensor i of a list, or the only tensor; of a `difference`, the difference of such tensors.
 template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(T* tensor, std::size_t) {
     return tensor;
@@ -66,10 +66,10 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 }
 }  // namespace detail
 
-/// Source of values: for each slot, the sum of its messages over `contributors`, divided by `divisor`. Message
-/// c * where.slots + s is contributor c's for slot s. Sums are float, in contributor order. If the quantizer rotates,
-/// rotated values are summed. Their sum is rotated back once. But a sum that is encoded with windows of the same size
-/// stays rotated. A single message is the sum over one contributor.
+/// Source of values: for each of n slots, the sum of a message from each contributor, divided by `divisor`. In
+/// `messages`, the message number c * n + s is from contributor c for slot s. Sums are float, in the order of
+/// contributors. If `quantizer` rotates, rotated values are summed, and the sum is rotated back once. A sum that is
+/// encoded with windows of the same size stays rotated. A single message is the sum over one contributor.
 template <quantizer Q>
 struct message_sum {
     Q quantizer;
@@ -80,7 +80,7 @@ struct message_sum {
 template <class Q, class... More>
 message_sum(Q, More...) -> message_sum<Q>;
 
-/// A message_sum of one message, to replace elements: `read` compiles no loop of sums for it.
+/// A message_sum of one message, by which `read` replaces elements. `read` compiles no loop over contributors for it.
 template <quantizer Q>
 struct one_message : message_sum<Q> {
     one_message(const Q& q, const std::byte* from) : message_sum<Q>{q, from} {}
@@ -90,12 +90,12 @@ struct one_message : message_sum<Q> {
 struct epilogue {
     /// Adds to the old value instead of replacing it.
     bool accumulate = false;
-    /// An old value that is not finite counts as 0, as in a `difference` to it.
+    /// Counts an old value that is not finite as 0, as a `difference` counts its base.
     bool drop_non_finite = false;
 };
 
 namespace detail {
-/// Adds a decoded `difference` to its base.
+/// Makes `read` add a decoded `difference` to its base.
 inline constexpr epilogue add_difference{.accumulate = true, .drop_non_finite = true};
 
 template <class Source>
@@ -103,7 +103,7 @@ inline constexpr bool is_message_sum = false;
 template <class Q>
 inline constexpr bool is_message_sum<message_sum<Q>> = true;
 
-/// Calls use(quantizer, source) to write `source` by `q`. Neither rotates if both would in windows of the same size.
+/// Calls use(q, source), for `q` to encode `source`: both without rotation if both would rotate windows of one size.
 template <quantizer Q, class Source, class Use>
 void without_shared_rotation(const Q& q, const Source& source, Use use) {
     use(q, source);
@@ -117,17 +117,18 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 }
 }  // namespace detail
 
-/// The codec of an execution, specialised for each kind by the headers in codec/. All functions are static, enqueue
-/// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
-/// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
+/// The codec of an execution, specialised for each kind of execution by the headers in codec/. All functions are
+/// static, and enqueue their work on `exec`. Arrays lie in the memory space of `exec`. `where` is `slices` of one
+/// tensor, or `list_slices`. The message of slot s begins at byte s * wire_bytes(q, where.last_count(), where.last()).
 ///   `write(exec, q, source, where, messages, residuals = none{})`
-///       slot s <- elements that `where` names, of a tensor, a `tensor_table` or a `difference`; or a `message_sum`.
-///       Adds and keeps `residuals` if they are a `feedback`. Bytes of a slot without an element are zero
+///       Encodes into each slot its elements, by `where`, of a tensor, a `tensor_table` or a `difference`; or the
+///       slot's sum of a `message_sum`. With a `feedback` as `residuals`, adds old residuals and keeps new ones. Bytes
+///       of a message that stand for no element become zero
 ///   `read(exec, source, where, tensor, epilogue = {})`
-///       the elements of `tensor` that `where` names <- slot s of a `message_sum`
+///       Decodes each slot's sum of the `message_sum` `source` into the slot's elements of `tensor`, by `where`
 ///   `each(exec, n, f)`
-///       f(i) for every i < n, in any order. f is a trivially copyable function object that runs in the space. Only
-///       collectives that update elements need this function
+///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
+///       Only collectives that update elements need this function
 template <class E>
 struct codec;
 

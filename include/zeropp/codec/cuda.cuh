@@ -23,9 +23,9 @@ namespace zeropp {
 /// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
 /// memory. Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a
 /// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each range of slots with equal
-/// distances between ranks is a launch of its own: for three levels, the slots of all sites.
+/// distances between ranks takes one launch. For three levels, such a range has a slot of each site.
 ///
-/// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
+/// If residuals have parameters, their blocks are as large as the quantizer's, and sections begin with such blocks.
 template <>
 struct codec<cuda_stream> {
     template <quantizer Q, class Source, class Slices, class Residuals = none>
@@ -97,8 +97,8 @@ private:
         return detail::difference_source<tensor, base>{source_of(d.tensor), source_of(d.base)};
     }
 
-    /// 1 / divisor if that is a power of two from 1 to 2^64, so that multiplying gives the bits of dividing; otherwise
-    /// 0.
+    /// 1 / divisor if `divisor` is a power of two from 1 to 2^64; otherwise 0. Multiplying by such a reciprocal gives
+    /// the bits of dividing.
     static float exact_reciprocal(float divisor) {
         const bool power_of_two = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
         return power_of_two ? 1.0f / divisor : 0.0f;
@@ -120,8 +120,8 @@ private:
         return {f};
     }
 
-    /// Calls f(source of the kernels) for slots from `first` on. Usual numbers of ranks in a node have instances of
-    /// their own, in which all loads start at once.
+    /// Calls f(source) with the kernels' source for slots from `first` on. Sums over 1, 2, 4 and 8 contributors have an
+    /// instance each, in which all loads start at once.
     template <class Tensor, class Slices, class F>
     static void with_source(const Tensor& tensor, const Slices&, int, F f) {
         f(source_of(tensor));
@@ -150,8 +150,8 @@ private:
         }
     }
 
-    /// Calls f(slices, their first slot): once for all slots or, if the order is a table in host memory, which kernels
-    /// cannot read, for each range of slots with equal distances between ranks.
+    /// Calls f(slices, their first slot): once, for all slots. If the order is a table, which kernels cannot read,
+    /// calls f for each range of slots with equal distances between ranks.
     template <class Slices, class F>
     static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);

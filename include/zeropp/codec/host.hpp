@@ -31,9 +31,9 @@ const host_threads* threads_of([[maybe_unused]] const E& exec) {
 
 }  // namespace detail
 
-/// Runs in the execution's turn, on one thread or on the execution's threads. Uses the best target of host/target.hpp
-/// that the processor has, whatever the program is compiled for. Forms no pointer into `tensor` for a slot without
-/// elements, because its offset may lie beyond the tensor. So `tensor` may be null if no slot has any.
+/// Works in the execution's turn, on one thread or on the execution's threads. Uses the best instruction set that the
+/// processor has (host/target.hpp), whatever -march says. Forms no pointer into a tensor for a slot without elements,
+/// because the slot's offset may lie beyond the tensor. So a tensor may be null if no slot has elements.
 template <host_execution E>
 struct codec<E> {
     template <quantizer Q, class Source, class Slices, class Residuals = none>

@@ -25,7 +25,7 @@
 namespace zeropp {
 
 namespace detail {
-/// Formats of the residuals of `Hops`, as Storage keeps them.
+/// Message formats in which `Storage` keeps residuals for the quantizers of `Hops`.
 template <class Hops, class Storage>
 struct stored_residuals;
 template <quantizer... Q, class Storage>
@@ -38,13 +38,13 @@ struct stored_residuals<hops<Q...>, Storage> {
 }  // namespace detail
 
 /// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The hop of level 0
-/// has residuals of the whole gradient, a later one of the sums that this rank sends on it. The all-gather phase has
-/// residuals of this rank's shard of the result. Refers to the caller's storage of `storage_bytes(...)`,
-/// with any initial contents.
+/// has residuals of the whole gradient, a later hop residuals of the sums that this rank sends, and the all-gather
+/// phase residuals of this rank's shard of the result. Refers to the caller's storage of `storage_bytes(...)`, with any
+/// initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
-///            be larger than the larger quantizer's, where chunks end
+///            be larger than the largest block of `Hops`, because chunks end with such blocks
 /// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
 ///            if nodes have one rank, without the second if there is one node. With three levels, 1/m more for sites of
 ///            m ranks. An all-gather phase takes 1/P more for P ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If
@@ -88,10 +88,11 @@ public:
     /// Makes residuals zero from the next use on.
     void reset() { uses_ = 0; }
 
-    /// Number of uses since the start or the last reset; at 0 the residuals count as zeros. To save: this number and
-    /// the bytes of `residuals()`. To restore, on feedback made with the same arguments: copy these bytes to
-    /// `residuals()`, and the number here.
+    /// Number of uses since the start or the last reset. At 0, residuals count as zeros. To save residuals, save this
+    /// number and the bytes of `residuals()`.
     std::uint64_t uses() const { return uses_; }
+    /// Sets the number of uses. To restore residuals on feedback made with the same arguments, also copy their bytes to
+    /// `residuals()`.
     void restore(std::uint64_t uses) { uses_ = uses; }
 
     /// Bytes of the current residuals, complete when the last reduction is.
@@ -106,8 +107,8 @@ public:
                (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
-    /// For collectives: the codec's `feedback` of the next use, for a level from a slot_range's `place` on, and for the
-    /// all-gather phase; `advance` once all work of that use is enqueued.
+    /// For collectives: the codec's `feedback` of the next use, for a level from a slot_range's `place` on, or for the
+    /// all-gather phase.
     template <int Level>
     feedback<storage_at<Level>> at(level_t<Level>, int place) const {
         return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(place) * sizes_.message[Level]);
@@ -115,13 +116,14 @@ public:
     feedback<storage_at<Hops::count - 1>> all_gather() const {
         return held<storage_at<Hops::count - 1>>(sizes_.offset(Hops::count - 1));
     }
+    /// For collectives: ends a use, after all work of the use is enqueued.
     void advance() { ++uses_; }
 
     /// The next use in words, compared between ranks by `checked`.
     short_text text() const { return short_text("feedback ").append(uses_); }
 
 private:
-    /// Bytes of the residuals.
+    /// Sizes of the residuals in bytes, and the arguments that they depend on.
     struct sizes {
         std::size_t elements;
         std::size_t slice;
@@ -130,8 +132,8 @@ private:
         int ranks;
         int groups;
         std::uint64_t places;                                  // topology_digest
-        detail::by_level<std::size_t, Hops::count> hop{};      // of a level; the last of an all-gather phase
-        detail::by_level<std::size_t, Hops::count> message{};  // of one of its messages
+        detail::by_level<std::size_t, Hops::count> hop{};      // of a hop's residuals
+        detail::by_level<std::size_t, Hops::count> message{};  // of one message of such residuals
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
@@ -180,8 +182,8 @@ private:
     std::uint64_t uses_ = 0;
 };
 
-/// Quantizers of a reduction that adds the residuals of the last call on every hop, and keeps new ones: in place of the
-/// `hops` that `residuals` are for. Refers to the residuals.
+/// Quantizers of a reduction with error feedback, in place of `hops`. The reduction adds the residuals of the last call
+/// on every hop, and keeps new ones. Refers to the residuals.
 template <class Hops, class Feedback>
 class [[nodiscard]] with_error_feedback {
 public:
@@ -202,8 +204,7 @@ private:
 
 namespace detail {
 
-/// A reduction without error feedback. Members of error_feedback that collectives use find no problem, agree on nothing
-/// and keep nothing.
+/// Replaces error_feedback where a reduction has none: members find no problem, agree on nothing and keep nothing.
 struct no_error_feedback {
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
@@ -240,7 +241,7 @@ Feedback& residuals_of(const with_error_feedback<Hops, Feedback>& fed_back) {
     return fed_back.residuals();
 }
 
-/// The `hops` of a reduction's argument.
+/// The `hops` in a reduction's argument of quantizers.
 template <class Reduction>
 using hops_of = std::remove_cvref_t<decltype(quantizers_of(std::declval<const Reduction&>()))>;
 

@@ -26,7 +26,7 @@
 namespace zeropp {
 
 namespace detail {
-/// Reduces chunk by chunk into this rank's shard.
+/// Reduces, chunk by chunk, into this rank's shard.
 template <class Call, class Shard>
 void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilogue last) {
     const auto& exec = call.exec;
@@ -47,8 +47,8 @@ void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilog
 
 }  // namespace detail
 
-/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for `tensors`, an element count or a tensor_list
-/// of whole tensors: send and receive buffers of each hop, for at most two chunks in flight.
+/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs. For each hop, buffers to send and to receive,
+/// of at most two chunks at a time. `tensors` is an element count, or a tensor_list of whole tensors.
 template <topology Topology, reduction_hops Hops>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
@@ -58,30 +58,29 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
     });
 }
 
-/// Reduces every rank's gradient and leaves each rank its shard, moving quantized blocks in place of elements. Messages
-/// move along one level of the topology after the other, each with its quantizer of `by_hop`: within the node, then
-/// between nodes and, with three levels, then between sites. Each of a node's k ranks sends only 1/k of the gradient to
-/// other nodes, and each of a site's k ranks only 1/k to other sites.
+/// Reduces every rank's gradient and leaves each rank a shard of the result, moving quantized blocks in place of
+/// elements. Messages move along one level of the topology after the other: within the node, then between nodes and,
+/// with three levels, then between sites. Each level has a quantizer of `by_hop`. Each of a node's k ranks sends only
+/// 1/k of the gradient to other nodes. Each of a site's m ranks sends only 1/m to other sites.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
 ///           whole tensors, shard of this rank's shards
 /// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
 ///           quantized; then nodes are summed in float, in order. With three levels, a site's nodes are summed and
-///           quantized, then sites are summed. A level of one member takes no hop, and its quantizer is not used: a
-///           single node takes the intra-node hop alone, nodes of one rank the inter-node hop alone. The bits do not
-///           depend on execution, transport or chunks
-/// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
+///           quantized, then sites are summed. A level without peers takes no hop, and its quantizer is not used. So a
+///           single node takes the intra-node hop alone, and nodes of one rank the inter-node hop alone. The bits do
+///           not depend on execution, transport or chunks
+/// In place  shard may be this rank's shard of full; otherwise the two must not overlap. full is not changed elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           `intra_node` is (after a throw, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
-///           keeps new ones. The bits depend on as little as without it
-/// Requires  a quantizer for each level, from the innermost, and the same n or list, element type, quantizers and
-///           options on all ranks, all with one execution or all with a pipeline; with a pipeline on MPI,
-///           MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
-///           `checked`
+///           keeps new ones. The bits still do not depend on execution, transport or chunks
+/// Requires  a quantizer for each level, from level 0 on, and the same n or list, element type, quantizers and options
+///           on all ranks, all with one execution or all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
+///           is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = none>
@@ -125,7 +124,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
                                       detail::divisor_of(options.operation, ranks.size()),
                                       {.accumulate = options.accumulate});
         }
-        // Calls of no elements count too: error feedback numbers its uses.
+        // A call of no elements is a use of error feedback, too: ranks compare the number of uses.
         memory.advance();
     });
 }

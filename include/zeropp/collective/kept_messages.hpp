@@ -24,7 +24,7 @@
 namespace zeropp {
 
 namespace detail {
-/// Identifies tensors: number of elements and, for a list, its text with number of tensors and digest.
+/// Identifies tensors: number of elements and, for a list, a text with the number of tensors and a digest.
 struct tensors_identity {
     std::size_t elements;
     short_text list;
@@ -47,8 +47,8 @@ private:
 };
 }  // namespace detail
 
-/// Messages of `Stored` in the caller's storage: shards of tensors that are divided over the ranks `over()`. They have
-/// a version, any number that changes whenever the tensors do. Other ranks get them as messages of `Moved`.
+/// Messages of `Stored` in the caller's storage: shards of tensors that are divided over the ranks `over()`. Messages
+/// have a version, any number that changes whenever the tensors do. Other ranks get shards as messages of `Moved`.
 template <quantizer Stored, class Space, quantizer Moved = Stored>
 class kept_messages {
 public:
@@ -56,7 +56,7 @@ public:
     using stored_quantizer = Stored;
     using quantizer_type = Moved;
 
-    /// Forgets the stored version. To use it is an error until the next call that stores. All ranks call this.
+    /// Forgets the version. To use the messages is then an error, until a call stores new ones. All ranks call this.
     void invalidate() { version_.reset(); }
 
     /// The quantizer of messages to other ranks.
@@ -69,7 +69,7 @@ public:
     // For collectives. The type of an operand, array or list, selects the overload.
 
     const sharing_ranks& over() const { return over_; }
-    /// Memory of all messages, address and bytes of one.
+    /// Memory of all messages; by `message(i)` and `message_bytes()`, address and bytes of one.
     view<std::byte, Space> storage() const { return storage_; }
     std::byte* message(int i = 0) const { return storage_.data() + static_cast<std::size_t>(i) * message_bytes_; }
     std::size_t message_bytes() const { return message_bytes_; }
@@ -80,14 +80,16 @@ public:
         if (std::string problem = tensors.problem(over_); !problem.empty()) return problem;
         return of_.problem(tensors.divided(over_, [](const auto& d) { return detail::tensors_identity(d); }));
     }
-    /// The same of `full`, which also has no gaps between shards if a group's ranks share the tensors.
+    /// Why `full` are not the stored tensors, as "expected ..., given ..."; empty if they are. Tensors that are divided
+    /// over a group's ranks must have no gaps between shards.
     template <class Operand>
     std::string tensors_problem(const Operand& full) const {
         if (!over_.of_group || !full.has_gaps()) return shape_problem(full.shape());
         return "expected tensors without gaps between shards, given a list with gaps";
     }
 
-    /// Division of the whole tensors, as the operand's kind, array or list. Requires `keep_table` for a list.
+    /// Division of the whole tensors: of an array or a list, like the operand. For a list, requires `keep_table`
+    /// before.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
         return {of_.elements, over_.count};
@@ -97,15 +99,15 @@ public:
         return {segments_, resident_segments(), of_.elements, digest_};
     }
 
-    /// Problem if `shard` is an array and the stored tensors are a list, or the reverse, as "expected ..., given ...";
-    /// empty if none. An empty shard is checked, too: its kind decides how messages are divided.
+    /// Why `shard` and the stored tensors are not both an array or both a list, as "expected ..., given ..."; empty if
+    /// they are. An empty shard is checked, too: the shard's kind decides how messages are divided.
     template <class Operand>
     std::string kind_problem(const Operand& shard) const {
         return of_.problem(detail::tensors_identity(whole(shard)));
     }
 
 protected:
-    /// Why `shard` cannot be the shard of rank `owner`; `name` is this object's. Empty if it can.
+    /// Why `shard` cannot be the shard of rank `owner`; empty if it can. The text calls this object `name`.
     template <class Operand>
     std::string shard_problem(const Operand& shard, int owner, const std::string& name) const {
         if (std::string problem = kind_problem(shard); !problem.empty()) return problem;
@@ -113,8 +115,8 @@ protected:
         return shard.shard_problem(whole(shard), owner);
     }
 
-    /// `count` messages for `tensors`. Throws precondition_error in the name of `where` unless `over` ranks can share
-    /// the tensors, and `storage` is large enough and aligned to 16 bytes.
+    /// Room for `count` messages of `tensors`. Throws precondition_error in the name of `where` unless `over` ranks can
+    /// share the tensors, and `storage` is large enough and aligned to 16 bytes.
     template <class Storage>
     kept_messages(const char* where, const Moved& q, const tensors_shape& tensors, const sharing_ranks& over,
                   std::size_t count, Storage&& storage)
@@ -125,13 +127,12 @@ protected:
         if (!problem.empty()) throw precondition_error(std::string(where) + ": " + problem);
     }
 
-    /// Bytes of one message.
     static std::size_t bytes_of(const tensors_shape& tensors, const sharing_ranks& over) {
         return tensors.divided(over, [](const auto& whole) { return format_of<Stored>.bytes_of(whole); });
     }
 
-    /// For a list, keeps its segments in host memory and in `Space`. Behind them in `Space` lie the addresses of all
-    /// tensors' elements, for each start address in `first`. Allocates; blocks in device_space.
+    /// For a list, keeps the list's segments in host memory and in `Space`. In `Space`, addresses of the elements of
+    /// all tensors follow, for each start address in `first`. Allocates; blocks in device_space.
     template <class T = float>
     void keep_table(const tensors_shape& tensors, std::initializer_list<T*> first = {}) {
         tensors.divided(over_, [&]<class Division>(const Division& whole) {
@@ -147,7 +148,7 @@ protected:
         }
         table_ = detail::resident<Space>(detail::joined_bytes(std::span(segments_), std::span(addresses)));
     }
-    /// The addresses for the i-th of `first`, in Space.
+    /// The addresses that `keep_table` has kept for the start address of index i, in `Space`.
     template <class T>
     tensor_table<T> kept_table(std::size_t i) const {
         return {reinterpret_cast<T* const*>(resident_segments() + segments_.size()) + i * segments_.size()};
@@ -168,11 +169,11 @@ private:
 };
 
 namespace detail {
-/// A secondary_partition, a secondary_replica or a shard_mirror in `Space`: survivors of a failure recover from them.
+/// A secondary_partition, a secondary_replica or a shard_mirror in `Space`, from which survivors of a failure recover.
 template <class S, class Space>
 concept copies_in =
     std::derived_from<S, kept_messages<typename S::stored_quantizer, Space, typename S::quantizer_type>>;
-/// A secondary_partition or a secondary_replica in `Space`: a group's ranks gather whole tensors from these messages.
+/// A secondary_partition or a secondary_replica in `Space`, from which a group's ranks gather whole tensors.
 template <class S, class Space>
 concept secondary_in = copies_in<S, Space> && requires(const S& secondary) { secondary.slots(); };
 }  // namespace detail

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The hops of collectives, level by level: of an all-gather, and of a reduction with its chunks and buffers.
+/// The hops of collectives, level by level: of an all-gather, and of a reduction with chunks and buffers.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/pipeline.hpp>
@@ -42,7 +42,7 @@ struct convert {
     }
 };
 
-/// Address of the only tensor, without gaps; nullptr for other lists.
+/// Address of the only tensor, if it has no gaps between shards; nullptr for all other lists.
 template <class T, class Space>
 T* only_tensor(const array_operand<T, Space>& tensors) {
     return tensors.array.data();
@@ -52,9 +52,9 @@ T* only_tensor(const list_operand<T, Space>& tensors) {
     return tensors.list.size() == 1 && !tensors.has_gaps() ? tensors.list[0].data() : nullptr;
 }
 
-/// Memory of `tensors` if it holds the messages of all slots, each as large as `chunk`; otherwise nullptr. It does if Q
-/// stores elements, one chunk holds all of the only tensor, shards are equal and of whole 16 bytes, and slots are
-/// ranks. Each rank decides alone, because encoded messages have equal bytes.
+/// Address of `tensors` if memory has them as the messages of all slots, otherwise nullptr. Memory does if Q stores
+/// elements, slots are ranks, and one chunk has the only tensor. The tensor begins at a multiple of 16 bytes, and its
+/// shards are equal and of whole 16 bytes. Each rank decides alone, because encoded messages have equal bytes.
 template <quantizer Q, class Operand, class Slices, topology Topology>
 auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]] const Slices& chunk,
                        [[maybe_unused]] const Topology& ranks) {
@@ -71,37 +71,36 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
     return messages;
 }
 
-/// The execution of moves along `level`: the last of several levels crosses beside the others.
+/// The execution of messages along `level`: `inter_node` for the last of several levels, otherwise `intra_node`.
 template <int Levels, execution Execution>
 const Execution& execution_of(const pipeline<Execution>& exec, int level) {
     return Levels > 1 && level == Levels - 1 ? exec.inter_node : exec.intra_node;
 }
 
-/// The first part of an all-gather, on `inter_node`: along the last of several levels. `messages` has one of each slot.
+/// The first part of an all-gather: along the last of several levels. `messages` has a message for each slot.
 template <execution Execution, class Communicator>
 void gather_across(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     if constexpr (Communicator::levels > 1) comm.gather(Communicator::levels - 1, exec, messages, bytes);
 }
 
-/// The rest of an all-gather, on `intra_node`.
+/// The rest of an all-gather: along all levels but the last, or along the only level.
 template <execution Execution, class Communicator>
 void gather_within(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     for (int l = std::max(Communicator::levels - 2, 0); l >= 0; --l) comm.gather(l, exec, messages, bytes);
 }
 
-/// Formats of a `hops`.
 template <class Hops>
 inline constexpr std::array<message_format, 0> formats_of{};
 template <quantizer... Q>
 inline constexpr std::array formats_of<hops<Q...>>{format_of<Q>...};
 
-/// True if `Execution` has a codec for all quantizers, and elements T.
+/// True if `Execution` has a codec for all quantizers of `Hops`, and elements of type T.
 template <class Execution, class Hops, class T>
 inline constexpr bool has_codecs = false;
 template <class Execution, quantizer... Q, class T>
 inline constexpr bool has_codecs<Execution, hops<Q...>, T> = (codec_execution<Execution, Q, T> && ...);
 
-/// Adds the facts of a reduction that ranks agree on: quantizers, tensors, `options` in words, and residuals.
+/// Adds to `call` the terms on which ranks must agree: quantizers, tensors, `options` in words, and residuals.
 template <class Hops, class Division, class Memory>
 void agree_on_reduction(prologue& call, const Hops& by_level, const Division& whole, const agreed_text& options,
                         const Memory& memory) {
@@ -132,7 +131,7 @@ struct reduction_plan {
 
     std::size_t workspace_bytes() const { return buffers.workspace(sizes.cut.size()); }
 
-    /// Buffers to send and to receive the messages of chunk c along `level`.
+    /// Buffer for the messages of chunk c that this rank sends (`to_send`), or receives, along `level`.
     std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
         return workspace + c % 2 * buffers.offset(Levels) + buffers.offset(level);
     }
@@ -153,7 +152,7 @@ struct reduced_chunk {
     Slices chunk;
     Last last;
 
-    /// Exchanges the messages `sent` for `slots` along a level, and goes on with their sums.
+    /// Exchanges the messages `sent`, of `slots`, along a level, and goes on with the sums of received messages.
     template <int Level>
     void exchange(level_t<Level> along, const slot_range& slots, const std::byte* sent) const {
         const auto& on = execution_of<levels>(call.exec, Level);
@@ -163,7 +162,7 @@ struct reduced_chunk {
             [&](const slot_range& summed, int contributors) { go_on(along, level<Level + 1>, summed, contributors); });
     }
 
-    /// Sums messages that came along `From`, for the hop along `To` or, if there is none, a later one, or for `last`.
+    /// Sums messages that were received along `From`: for the next hop, along `To` or a later level, or else by `last`.
     template <int From, int To>
     void go_on(level_t<From> from, level_t<To> to, const slot_range& slots, int contributors) const {
         const auto& ranks = call.comm.topology();
@@ -191,7 +190,7 @@ private:
 template <class Call, class Slices, class Last>
 reduced_chunk(const Call&, std::size_t, Slices, Last) -> reduced_chunk<Call, Slices, Last>;
 
-/// The parts of a reduction that its chunks share.
+/// Arguments that all chunks of a reduction share.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>
 struct reduction_call {
     static constexpr int levels = Communicator::levels;
@@ -206,7 +205,7 @@ struct reduction_call {
     std::byte* work;
     const Memory& memory;
 
-    /// Enqueues the hops of chunk c, all but the last sum: last(exec, quantizer, messages, contributors) enqueues that.
+    /// Enqueues the hops of chunk c. For the last sum, calls last(exec, quantizer, messages, contributors).
     template <class Last>
     void reduce(std::size_t c, Last last) const {
         const auto chunk = plan.sizes.cut[c];

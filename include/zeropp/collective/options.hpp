@@ -13,9 +13,9 @@ namespace zeropp {
 
 /// Options of an all-gather, and of an update.
 struct gather_options {
-    /// Number of chunks of each shard, above 0, or `auto_chunks`: while one is gathered within the node and decoded,
-    /// others cross nodes. Fewer if the shard has fewer blocks. `auto_chunks` means `automatic_chunks`, and 1 where no
-    /// hops overlap (one execution, or one node).
+    /// Number of chunks of each shard, above 0, or `auto_chunks`. While one chunk is gathered within the node and
+    /// decoded, others cross nodes. A shard of fewer blocks has fewer chunks. `auto_chunks` means `automatic_chunks`,
+    /// and 1 where no hops overlap (one execution, or one node).
     int chunks = auto_chunks;
 };
 
@@ -34,7 +34,7 @@ struct reduce_options {
     reduction operation = reduction::sum;
     /// Number of chunks of each shard, as in gather_options. Hops of successive chunks overlap.
     int chunks = auto_chunks;
-    /// Adds to the shard instead of replacing it.
+    /// Adds the result to the shard, instead of replacing the shard.
     bool accumulate = false;
 
     /// The options in words, for `in_chunks` chunks.
@@ -45,27 +45,27 @@ struct reduce_options {
     }
 };
 
-/// Algorithm of an all-reduce. `one_shot`: all ranks gather all tensors and sum them, in one hop (two for several
-/// nodes). It suits two ranks, and small tensors, where starting messages costs more than moving bytes. `two_shot`: a
-/// reduce-scatter and an all-gather, in two hops (four), which move far fewer bytes between more ranks. `by_size`
-/// chooses (`prefers_one_shot`).
+/// Algorithm of an all-reduce. `one_shot`: all ranks gather all tensors and sum them, in one hop (two with several
+/// nodes). For two ranks, and for small tensors, where starting messages costs more than moving bytes. `two_shot`: a
+/// reduce-scatter and an all-gather, in two hops (four with several nodes). These move far fewer bytes between more
+/// ranks. `by_size` chooses (`prefers_one_shot`).
 enum class all_reduce_algorithm { by_size, one_shot, two_shot };
 
 /// Options of an all-reduce.
 struct all_reduce_options {
     reduction operation = reduction::sum;
-    /// Number of chunks of each shard, as in gather_options. `one_shot` has one.
+    /// Number of chunks of each shard, as in gather_options. `one_shot` has one chunk.
     int chunks = auto_chunks;
     all_reduce_algorithm algorithm = all_reduce_algorithm::by_size;
 
-    /// The options in words, for `in_chunks` chunks of `two_shot`, or for `one_shot`.
+    /// The options in words: of `two_shot` if `in_chunks` chunks are given, otherwise of `one_shot`.
     constexpr short_text text(int in_chunks) const { return detail::reduction_text(operation, in_chunks); }
     constexpr short_text text() const { return operation == reduction::mean ? "mean of all" : "sum of all"; }
 };
 
 namespace detail {
 
-/// `wanted`, or for `by_size` the algorithm that `prefers_one_shot` says.
+/// `wanted`, or for `by_size` the algorithm that `prefers_one_shot` chooses.
 constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t first_hop_bytes,
                                              std::size_t all_gather_bytes) {
     if (wanted != all_reduce_algorithm::by_size) return wanted;
@@ -73,7 +73,6 @@ constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ra
                                                                       : all_reduce_algorithm::two_shot;
 }
 
-/// Divisor of the sum over `ranks` ranks.
 constexpr float divisor_of(reduction operation, int ranks) {
     return operation == reduction::mean ? static_cast<float>(ranks) : 1.0f;
 }

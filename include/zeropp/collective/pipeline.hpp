@@ -10,15 +10,15 @@ namespace zeropp {
 
 /// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
 /// `inter_node`, another moves within the node on `intra_node`. With three levels, `inter_node` crosses sites, and
-/// `intra_node` moves within the site. Refers to both.
+/// `intra_node` moves within the site. Refers to both executions.
 template <execution Execution>
 struct pipeline {
-    /// The type of both.
+    /// The type of both executions.
     using execution_type = Execution;
 
-    /// Hops overlap.
+    /// Two executions, so that hops overlap.
     constexpr pipeline(const Execution& intra, const Execution& inter) : intra_node(intra), inter_node(inter) {}
-    /// Hops run one after the other.
+    /// One execution in both places, so that hops run one after the other.
     constexpr explicit pipeline(const Execution& both) : pipeline(both, both) {}
     // Temporaries would end before the pipeline.
     pipeline(const Execution&&, const Execution&) = delete;
@@ -32,14 +32,13 @@ struct pipeline {
 
 namespace detail {
 
-/// True if hops can overlap.
 template <execution E>
 bool overlaps_hops(const pipeline<E>& exec) {
     return &exec.intra_node != &exec.inter_node;
 }
 
-/// Makes later work of each execution start after the work that the other has now. `inter_node` waits first: a CUDA
-/// graph that captures `intra_node` then also captures `inter_node`, before anything is recorded there.
+/// Makes later work of each execution start after the work that the other execution has now. `inter_node` waits first:
+/// so a CUDA graph that captures `intra_node` also captures `inter_node`, before an event is recorded on `inter_node`.
 template <execution E>
 void join(const pipeline<E>& exec) {
     exec.inter_node.wait(exec.intra_node.record());

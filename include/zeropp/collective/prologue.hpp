@@ -21,23 +21,23 @@
 
 namespace zeropp {
 
-/// Scratch argument of a call in `Space`: memory, a memory resource, or `none`. A device_memory_resource
-/// allocates and frees in the stream's order, so that the call does not block. With other resources and
-/// `none` it blocks until its work is complete.
+/// Scratch argument of a call in `Space`: memory, a memory resource, or `none`. A device_memory_resource allocates and
+/// frees in the stream's order, so that the call does not block. With other resources, and with `none`, the call blocks
+/// until its work is complete.
 template <class R, class Space>
 concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_reference_t<R>, Space> ||
                      std::same_as<std::remove_cvref_t<R>, none>;
 
 namespace detail {
 
-/// Runs enqueue(). If it throws, blocks until the work of both executions is complete, operations of `transport`
-/// included: enqueued work still uses memory that is about to be freed.
+/// Runs enqueue(). If that throws, blocks until the work of both executions is complete, operations of `transport`
+/// included. Enqueued work still uses memory that is about to be freed.
 template <execution Execution, class Transport, class Enqueue>
 void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     try {
         enqueue();
     } catch (...) {
-        // The first error is reported. The transport first ends operations that may not end alone; then the rest ends.
+        // Reports the first error. The transport ends its operations first, because these may not end by themselves.
         const auto quietly = [](auto wait) {
             try {
                 wait();
@@ -54,7 +54,7 @@ void complete_on_error(const pipeline<Execution>& exec, Transport& transport, En
     }
 }
 
-/// Runs enqueue() and blocks until `intra_node` has completed, and so all work of the call.
+/// Runs enqueue(), and blocks until `intra_node` has completed and, with it, all work of the call.
 template <execution Execution, class Transport, class Enqueue>
 void run_to_completion(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     complete_on_error(exec, transport, [&] {
@@ -63,16 +63,16 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
     });
 }
 
-/// One call of a collective on this rank. Collects the first problem of its arguments and the terms that all ranks must
-/// share, and compares both with the other ranks before any message.
+/// One call of a collective on this rank. Collects the first problem of the arguments, and the terms on which all ranks
+/// must agree. Before any message, compares problem and terms with other ranks.
 class prologue {
 public:
-    /// For tensors of `elements` elements in all, of the type that `element` names, over `ranks`.
+    /// A call of `primitive`, on tensors with `elements` elements in all, of the type `element`, over `ranks`.
     template <topology Topology>
     prologue(std::string_view primitive, std::size_t elements, std::string_view element, const Topology& ranks)
         : call_{primitive, elements, element, {}, {}, topology_digest(ranks)} {}
 
-    /// Adds the name of a quantizer, behind others' and `separator`.
+    /// Adds the name of a quantizer, after `separator` if other names precede it.
     template <quantizer Q>
     void quantize_with(const Q& q, std::string_view separator = " + ") {
         if (call_.quantizer != agreed_text()) call_.quantizer.append(separator);
@@ -83,38 +83,37 @@ public:
         by_level.for_each([&](const auto& q) { quantize_with(q); });
     }
 
-    /// Adds `words` that must be the same on all ranks. Empty words add nothing.
+    /// Adds `words` that must be equal on all ranks. Empty words add nothing.
     void agree(const agreed_text& words) {
         if (words == agreed_text()) return;
         if (call_.options != agreed_text()) call_.options.append(", ");
         call_.options.append(words);
     }
 
-    /// Keeps `problem()`, a text "expected ..., given ..." or empty. Does not call it if there is a problem already, so
-    /// a check may rely on those before it.
+    /// Keeps the text that problem() returns: "expected ..., given ...", or an empty one. Does not call `problem` after
+    /// another problem, so a check may rely on the checks before.
     template <class Problem>
     void require(Problem problem) {
         if (problem_.empty()) problem_ = problem();
     }
 
-    /// Requires a number of chunks that exists.
     void require_chunks(int wanted) {
         require([&] { return chunks_problem(wanted); });
     }
 
-    /// Makes `begin` compare with no other rank: this one exchanges no messages.
+    /// Makes `begin` compare nothing with other ranks, because this rank exchanges no messages.
     void exchange_nothing() { alone_ = true; }
 
-    /// Compares the call with the other ranks of `transport`. Throws precondition_error if this rank has a problem, or
-    /// another rank that the transport compares with.
+    /// Begins the call on `transport`, which may compare it with other ranks' calls (`checked`). Throws
+    /// precondition_error if this rank has a problem, or a rank that the transport compares with.
     template <class Transport>
     void begin(Transport& transport) const {
         if (alone_) return require_no_problem(call_, problem_);
         begin_collective(transport, call_, problem_);
     }
 
-    /// Begins on `transport`, and enqueues the messages with move(memory). The memory is `scratch`, which must have
-    /// `bytes` bytes, or a workspace that lasts until `intra_node` has completed, and so all work of the call.
+    /// Begins the call on `transport`, and enqueues the call's work by move(memory). The memory is `scratch`, which
+    /// must have `bytes` bytes, or a workspace that lasts until all work of the call has completed.
     template <execution Execution, class Transport, class Scratch, class Move>
     void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, std::size_t bytes, Move move) {
         using space = typename Execution::space;

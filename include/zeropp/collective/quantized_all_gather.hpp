@@ -23,7 +23,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The parts of an all-gather that its chunks share.
+/// Arguments that all chunks of an all-gather share.
 template <execution Execution, class Communicator, quantizer Q, class Sizes, class Shard, class Full>
 struct all_gather_call {
     const pipeline<Execution>& exec;
@@ -33,18 +33,18 @@ struct all_gather_call {
     const Shard& in;
     const Full& out;
 
-    /// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
+    /// Encodes this rank's shards. Then gathers and decodes the shards of all ranks, chunk by chunk.
     void enqueue(std::byte* work) const {
         using codec = zeropp::codec<Execution>;
         const auto& ranks = comm.topology();
         const int slots = slot_count(ranks);
         const auto of_slots = static_cast<std::size_t>(slots);
-        // In full itself, unless that could overwrite the shard before it is read.
+        // Messages lie in `out` itself, unless they could overwrite a shard that is not yet read.
         std::byte* const in_place = in.overlaps_elsewhere(out, sizes.whole, comm.rank())
                                         ? nullptr
                                         : messages_in_place<Q>(out, sizes.cut[0], ranks);
         std::byte* const first = in_place != nullptr ? in_place : work;
-        // The whole shard, before any of it may be overwritten: it may lie anywhere in full.
+        // Encodes the whole shard before any of it may be overwritten, because the shard may lie anywhere in `out`.
         sizes.for_each(first, of_slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
             std::byte* const own = comm.own(messages, bytes);
             if (in_place != nullptr && address_of(only_tensor(in)) == address_of(own)) return;
@@ -65,8 +65,8 @@ struct all_gather_call {
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_gather needs for `tensors`, an element count or a tensor_list of whole
-/// tensors: one message for each slot (`slot_count`) and chunk.
+/// Bytes of workspace that quantized_all_gather needs: one message for each slot (`slot_count`) and chunk. `tensors` is
+/// an element count, or a tensor_list of whole tensors.
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
@@ -80,18 +80,18 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
 ///           shard of this rank's shards
-/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included: the same
-///           bits on all ranks. They do not depend on execution, transport or chunks
+/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included. The bits
+///           are equal on all ranks, and do not depend on execution, transport or chunks
 /// In place  shard may lie inside full
 /// Moves     each message between nodes once, to the ranks of the same index, then within the node; with three levels,
 ///           between sites first. A list moves as one tensor: one message for each chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           `intra_node` is (after a throw, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and options on all ranks, all with one execution or
 ///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
-///           `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
+///           is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = none>

@@ -28,17 +28,17 @@ namespace zeropp {
 
 namespace detail {
 
-/// Route, chunks and buffers of an all-reduce over `Levels` levels, in a format for each and one, the last, of the
-/// all-gather phase.
+/// Algorithm, chunks and buffers of an all-reduce over `Levels` levels. Each level has a format; the last format is of
+/// the all-gather phase.
 template <class Division, std::size_t Count, int Levels>
 struct all_reduce_plan {
     static constexpr int all_gather = static_cast<int>(Count) - 1;
 
     reduction_plan<Division, Count, Levels> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
+    std::size_t gathered_bytes = 0;  // of all slots' messages: in the all-gather phase of a chunk, or one-shot
 
-    /// If the call `feeds_back`, `by_size` is `two_shot`.
+    /// If the call `feeds_back`, `by_size` means `two_shot`.
     template <topology Topology>
     all_reduce_plan(const Topology& ranks, const schedule<Division, Count>& sizes, all_reduce_algorithm wanted,
                     bool feeds_back = false)
@@ -61,7 +61,7 @@ struct all_reduce_plan {
         return reduce.workspace_bytes() + std::min<std::size_t>(reduce.sizes.cut.size(), 2) * gathered_bytes;
     }
 
-    /// Messages of the all-gather phase of chunk c.
+    /// Address of the messages of chunk c in the all-gather phase.
     std::byte* gathered(std::byte* workspace, std::size_t c) const {
         return workspace + reduce.workspace_bytes() + c % 2 * gathered_bytes;
     }
@@ -71,7 +71,7 @@ template <topology Topology, class Division, std::size_t Count, class... More>
 all_reduce_plan(const Topology&, const schedule<Division, Count>&, More...)
     -> all_reduce_plan<Division, Count, Topology::levels>;
 
-/// Moves the messages of slots with a rank to the front, in slot order. `messages` has one of each slot.
+/// Moves the messages of slots that have a rank to the front, in slot order. `messages` has a message for each slot.
 template <execution Execution, topology Topology>
 void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* messages, std::size_t bytes) {
     if (has_equal_groups(ranks)) return;
@@ -139,8 +139,8 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
                     cut_of_result[c].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     };
     join(exec);
-    // While a chunk crosses the last level, the next one is summed within it and the previous one gathered there. Its
-    // buffers are used again once it is gathered, which comes first on `intra_node`.
+    // While a chunk crosses the last level, the next one is summed along the other levels, and the previous one
+    // gathered. Chunk c + 2 uses the buffers of chunk c, but only after `intra_node` has gathered chunk c.
     typename execution_type::event crossed = way_out(0);
     for (std::size_t c = 1; c != sizes.cut.size(); ++c) {
         typename execution_type::event now = way_out(c);
@@ -150,7 +150,7 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
     way_in(sizes.cut.size() - 1, crossed);
 }
 
-/// Why tensors and residuals do not fit, as "expected ..., given ..."; empty if they do.
+/// Why tensors or residuals do not fit the call, as "expected ..., given ..."; empty if they do.
 template <class Plan, class Full, class Result, class Memory, topology Topology>
 std::string all_reduce_problem(const Plan& plan, const Full& full, const Result& out, const Memory& memory,
                                const Topology& ranks) {
@@ -160,14 +160,14 @@ std::string all_reduce_problem(const Plan& plan, const Full& full, const Result&
         return "expected a result that is full or apart from it, given one that overlaps it elsewhere";
     }
     if (std::string problem = memory.problem(plan.reduce.sizes.whole, ranks); !problem.empty()) return problem;
-    // In `one_shot`, all ranks make all sums: residuals have no owner.
+    // In `one_shot`, all ranks make all sums, so that residuals of a sum would have no owner.
     if (!feeds_back<Memory> || !plan.gathers()) return {};
     return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
 }
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_reduce needs for `tensors`, an element count or a tensor_list of whole
+/// Bytes of workspace that quantized_all_reduce needs. `tensors` is an element count, or a tensor_list of whole
 /// tensors.
 template <topology Topology, reduction_hops Hops>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Hops&, const tensors_shape& tensors,
@@ -190,32 +190,31 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 
 /// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements.
 /// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with a quantizer of `by_hop` for
-/// each level. The sum is encoded with the last one, of the all-gather phase, and gathered as by quantized_all_gather.
-/// One-shot, for two ranks and for small tensors: every rank gathers and sums all.
+/// each level. The sum is encoded with the last quantizer, of the all-gather phase, and gathered as by
+/// quantized_all_gather. One-shot, for two ranks and for small tensors: every rank gathers and sums all tensors.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
-/// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
-///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. In
-///           `one_shot`, the sum over the ranks, by index and then by node (with three levels, then by site), each
-///           quantized once with the first hop's quantizer, and not encoded again. The bits do not depend on execution,
-///           transport or chunks
-/// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
-///           not changed. Tensors of a list may have other gaps in result than in full
-/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with the last quantizer: its
-///           messages are not encoded again for the node, which could only lose more. In `one_shot`, as
-///           quantized_all_gather. Lossless messages may be sent from full and received in result
-///           (docs/architecture.md, Memory)
+/// Result    decode(encode(sum or mean)) in float, rounded to the element type once. The sum is that of
+///           hierarchical_quantized_reduce_scatter, never rounded to the element type before. In `one_shot`, each
+///           rank's tensor is quantized once, with the first hop's quantizer. The sum over ranks is by index, then by
+///           node (with three levels, then by site), and is not encoded again. The bits are equal on all ranks, and do
+///           not depend on execution, transport or chunks
+/// In place  result may be full, if no two tensors of a list share memory. Otherwise result and full must not overlap,
+///           and full is not changed. Tensors of a list may have other gaps in result than in full
+/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with the last quantizer. Messages
+///           are not encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather.
+///           Lossless messages may be sent from full and received in result (docs/architecture.md, Memory)
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           `intra_node` is (after a throw, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
-///           keeps new ones. It needs `two_shot`
-/// Requires  a quantizer for each level, from the innermost (two for a single level), and one of the all-gather phase;
-///           the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
-///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
-///           `checked`
+///           keeps new ones. Error feedback needs `two_shot`
+/// Requires  a quantizer for each level, from level 0 on (two for a single level), and one of the all-gather phase; the
+///           same n or list, element type, quantizers and options on all ranks, all with one execution or all with a
+///           pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
+///           is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Result, scratch_in<space_of<Exec>> Scratch = none>

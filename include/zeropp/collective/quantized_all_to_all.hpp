@@ -35,13 +35,13 @@ void transpose(const Execution& exec, const message_buffers& of, int first, int 
 }
 
 /// Sends `messages`, one for each slot, to the slots' ranks, level by level. Returns the address of the messages from
-/// all slots' ranks: `messages`, or `other`, which has room for the same number. Along a level, a rank also sends the
-/// messages that the levels before have brought for its peers.
+/// all slots' ranks: `messages`, or `other`, which has room for as many. Along a level, a rank also sends its peers the
+/// messages that earlier levels have brought for them.
 template <execution Execution, class Communicator>
 std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* messages, std::byte* other,
                         std::size_t bytes) {
     const auto& ranks = comm.topology();
-    int from = 1;  // ranks from which this one has messages: those that differ in the levels before
+    int from = 1;  // number of ranks from which this one has messages: they differ in earlier levels only
     for (int l = 0; l != Communicator::levels; ++l) {
         if (!has_hop(ranks, l)) continue;
         const int peers = extent(ranks, l);
@@ -80,8 +80,8 @@ inline std::string parts_problem(const list_division& whole) {
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_to_all needs for `tensors`, an element count or a tensor_list of whole
-/// tensors: two messages for each rank.
+/// Bytes of workspace that quantized_all_to_all needs: two messages for each rank. `tensors` is an element count, or a
+/// tensor_list of whole tensors.
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Quantizer&,
                                                  const tensors_shape& tensors) {
@@ -91,11 +91,11 @@ std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Qu
 }
 
 /// Sends each rank its part of `sent`, and puts the parts from all ranks into `received`, moving quantized blocks in
-/// place of elements. Over several levels, a rank's parts for a node cross to it in one message, by the rank of the
-/// same index: fewer and larger messages, of as many bytes.
+/// place of elements. Over several levels, the parts that a node's ranks have for one rank elsewhere cross together,
+/// sent by that rank's counterpart in the node. That makes fewer and larger messages, of as many bytes.
 ///
 /// Shapes    sent and received [n], n a multiple of the ranks; scratch as quantized_all_to_all_workspace_bytes(...),
-///           aligned to 16 bytes. Or tensor_lists of whole tensors, each of such an n, of the same sizes
+///           aligned to 16 bytes. Or tensor_lists of whole tensors of the same sizes, each with such an n
 /// Result    part r of received == decode(encode(part `rank` of rank r's sent)), this rank's own included. Each part is
 ///           encoded once, whatever the levels. The bits do not depend on execution, transport or topology
 /// In place  received may be sent, or overlap it: all parts are encoded before the first one is decoded
@@ -103,8 +103,8 @@ std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Qu
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, communicator and execution must outlive
 ///           the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type and quantizer on all ranks; nodes of equal size
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
-///           `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
+///           is `checked`
 /// Source    the all-to-all of ZeRO++ (arXiv 2306.10209), section 3.3, without its sums
 template <execution Execution, class Communicator, quantizer Quantizer, tensors_in<typename Execution::space> Sent,
           mutable_tensors_in<typename Execution::space> Received, scratch_in<typename Execution::space> Scratch = none>

@@ -42,7 +42,7 @@ std::string spread_problem(const Replica& replica, Communicator& comm) {
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
-/// Why shards of `in` cannot be the update `to`, as "expected ..., given ..."; empty if they can.
+/// Why the shards `in` cannot make the update `to`, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Communicator, class Shard, class Replica, class Out>
 std::string update_problem(Communicator& comm, const Shard& in, const replica_update<Replica, Out>& to) {
     const Replica& replica = to.replica;
@@ -58,7 +58,7 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
            std::to_string(*replica.version());
 }
 
-/// The parts of an update that its chunks share.
+/// Arguments that all chunks of an update share.
 template <execution Execution, class Communicator, quantizer Q, class Replica, class Sizes, class Shard, class Out>
 struct update_call {
     using codec = zeropp::codec<Execution>;
@@ -71,7 +71,7 @@ struct update_call {
     const Shard& in;
     const Out& out;  // the operand of whole tensors to gather, or none
 
-    /// Enqueues the messages of whole weights, in one chunk, if the update `replaces`; otherwise of differences.
+    /// Enqueues an update that `replaces` the replica by whole weights, in one chunk, or that adds differences.
     void enqueue(bool replaces, std::byte* work) const {
         const std::size_t slots = most_served(replica.owners());
         // Whole weights arrive in the storage of the replica.
@@ -98,7 +98,7 @@ struct update_call {
     }
 
 private:
-    /// Brings the owners' messages to all groups, each to its place in `messages`, in the order of the replica's.
+    /// Brings the owners' messages to all groups, into `messages`, in the order of the replica's messages.
     void spread(std::byte* messages, std::size_t bytes) const {
         const Execution& exec = on.inter_node;
         constexpr int last = Communicator::levels - 1;
@@ -120,7 +120,6 @@ private:
         }
     }
 
-    /// Adds differences to the replica.
     template <class Slices>
     void add(const Slices& chunk, const std::byte* messages, std::size_t bytes) const {
         const served_slots served = replica.served();
@@ -130,7 +129,7 @@ private:
         }
     }
 
-    /// Gathers chunk c within the group, into whole tensors. Returns the end of its messages in `work`.
+    /// Gathers chunk c within the group, into whole tensors. Returns the end of the chunk's messages in `work`.
     std::byte* gather(std::size_t c, std::byte* work) const {
         static_assert(Shard::is_list == Out::is_list, "shard and full must both be arrays, or both tensor_lists");
         static_assert(codec_execution<Execution, typename Replica::quantizer_type, typename Out::element_type>,
@@ -145,9 +144,9 @@ private:
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
-/// replicas that are gathered through `IntraNode`: one message for each chunk and slot that a rank serves. `ranks` is
-/// the topology or shard_owners of the replica.
+/// Bytes of workspace that quantized_update needs: one message for each chunk and slot that a rank serves. `ranks` is
+/// the topology or shard_owners of the replica, and `IntraNode` the quantizer of its gathers. `tensors` is an element
+/// count, or a tensor_list of whole tensors.
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -157,7 +156,8 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
     });
 }
 
-/// Bytes of workspace of a quantized_update that gathers: besides, a message of `IntraNode` for each slot and chunk.
+/// Bytes of workspace of a quantized_update that also gathers whole tensors: quantized_update_workspace_bytes(...) and
+/// a message of `IntraNode` for each slot and chunk.
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
@@ -168,42 +168,41 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 }
 
 /// Updates the replicas of all ranks to a version, `replica.to(version)`, by quantized differences to the ranks'
-/// shards. A step changes weights by little, so that few bits say it well. The error of one difference is part of the
-/// next. So after any number of updates, a replica is off by at most one difference's quantization error and the
-/// rounding to its own element type. An empty replica gets whole weights, in its own element type.
+/// shards. A step changes weights little, so that few bits are enough for a difference. The error of one difference is
+/// part of the next. So after any number of updates, a replica is off by at most the quantization error of one
+/// difference, and the rounding to the replica's element type. An empty replica gets whole weights, in that type.
 ///
 /// `replica.to(version, full)` also gathers whole tensors, as secondary_partition_gather does: the weight all-gather of
-/// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross.
+/// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross groups.
 ///
-/// If only some groups own shards (replicas of shard_owners), ranks of the others make the same calls with an empty
-/// shard of the same type: an array of no elements, or a tensor_list without tensors. Their replicas become equal to
-/// the owners'.
+/// If only some groups own shards (replicas of shard_owners), ranks of other groups make the same calls with an empty
+/// shard of the same type. That is an array of no elements, or a tensor_list without tensors. Their replicas become
+/// equal to the owners' replicas.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of any
-///           element type: float for master weights beside a replica in bfloat16. Or a tensor_list of this rank's
-///           shards of the replica's tensors. full [n], of any element type, or a tensor_list of whole tensors, where
-///           shard is one of shards. Scratch as quantized_update_workspace_bytes(...), or with full as
+/// Shapes    shard [partition(n, p).size(r)], for the replica's n, with p = owners().size() and r = owner(). Or a
+///           tensor_list of this rank's shards of the replica's tensors. Of any element type: float for master weights
+///           beside a replica in bfloat16. full [n], of any element type, or a tensor_list of whole tensors if shard is
+///           a list. Scratch as quantized_update_workspace_bytes(...), or with full as
 ///           quantized_update_gather_workspace_bytes(...), aligned to 16 bytes
-/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
-///           in all groups. They do not depend on execution, transport or chunks. A block with a difference that is
-///           not finite becomes NaN. An element of the replica that is not finite counts as 0: the update after it is
-///           of finite weights again. full == the replicas, each part through their quantizer `IntraNode`; the same
-///           bits on all ranks
-/// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
-///           owners if not all groups own shards. Nothing within the group; with full, one message of `IntraNode` for
-///           each of its other ranks, group and chunk
+/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type. full == the
+///           replicas, each part through their quantizer `IntraNode`. The bits are equal in all groups, and do not
+///           depend on execution, transport or chunks. A block with a difference that is not finite becomes NaN. An
+///           element of the replica that is not finite counts as 0, so that the next finite weights replace it
+/// Moves     each message between groups once, to the ranks of the same index: by an all_gather, or by a broadcast of
+///           the owners if not all groups own shards. Nothing within the group; with full, to each other rank of the
+///           group a message of `IntraNode` for each group and chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
-///           and added; complete when `intra_node` is (if it throws, when both are). host{} has finished on return.
+///           and added; complete when `intra_node` is (after a throw, when both are). host{} has finished on return.
 ///           Arrays, lists, replica, communicator and executions must outlive the work. Without scratch, allocates a
 ///           workspace and blocks until complete. If `exec` fails later, before or in this work, the storage does not
-///           match the stamp: `invalidate` on all ranks
-/// In place  shard must not overlap the replica's storage; it may lie inside full
+///           match its version: `invalidate` on all ranks
+/// In place  shard must not overlap the replica's storage; shard may lie inside full
 /// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, and replicas that
 ///           are all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline
 ///           on MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
 /// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns none, a
 ///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
-///           if the fault is on all or the transport is `checked`
+///           if the fault is on all ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           class Replica, class Out, scratch_in<space_of<Exec>> Scratch = none>
@@ -245,7 +244,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.require_chunks(options.chunks);
     call.require([&] { return detail::update_problem<execution_type>(comm, in, to); });
     call.run(on, comm.world(), scratch, bytes, [&](std::byte* work) {
-        // A replica between two versions has none, if this throws.
+        // If this throws, the replica is between two versions, and has no version.
         replica.invalidate();
         if (replica.elements() != 0) {
             detail::update_call{on, comm, q, replica, sizes, in, to.full}.enqueue(replaces, work);

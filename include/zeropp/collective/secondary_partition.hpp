@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hpZ's storage: a rank's secondary shard of tensors that its group holds whole.
+/// hpZ's storage: a rank's secondary shard of tensors that the rank's group holds whole.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/kept_messages.hpp>
@@ -23,7 +23,7 @@ namespace zeropp {
 
 /// This rank's secondary shard, 1/k of a tensor or of each tensor of a list in a group of k ranks. Kept as a message of
 /// `Quantizer`, ready to be gathered: `cast_to` for exact weights, or a block quantizer to save memory and bytes.
-/// Refers to the caller's storage, of `storage_bytes(...)`, for as long as it is used.
+/// Refers to the caller's storage of `storage_bytes(...)`, for as long as the partition is used.
 ///
 /// Stored weights have a version, any number that changes whenever the weights do (the training step). To gather
 /// another version is an error: stale weights never train a model in silence.
@@ -33,8 +33,8 @@ class secondary_partition : public kept_messages<Quantizer, Space> {
 
 public:
     /// For `tensors`, an element count or a tensor_list of whole tensors, in a group of `group_size` ranks, as rank
-    /// `index`. Throws precondition_error unless the group has such a rank, a list is over such groups, and `storage`
-    /// is large enough and aligned to 16 bytes.
+    /// `index`. Throws precondition_error unless the group has this rank, a list is over groups of this size, and
+    /// `storage` is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : base("secondary_partition", q, tensors, group(group_size, index), 1, storage), index_(index) {}
@@ -46,7 +46,7 @@ public:
 
     /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
     /// precondition_error unless full has the tensor's size, or is a list of the same division, without gaps. If `exec`
-    /// fails later, before or in this work, the storage does not match the stamp: `invalidate`, or `restore`.
+    /// fails later, before or in this work, the storage does not match its version: `invalidate`, or `restore`.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -61,30 +61,31 @@ public:
         base::stamp(version);
     }
 
-    /// Stamps the storage with the version that it still holds, after a `store` that has not run: work that fails skips
-    /// the rest of a host_queue.
+    /// Stamps the storage with the `version` that the storage still has, after a `store` that did not run. A host_queue
+    /// does not run work that follows failed work.
     void restore(std::optional<std::uint64_t> version) { base::stamp(version); }
 
-    /// Number of ranks in the group, and this rank's index.
+    /// Number of ranks in the group.
     int group_size() const { return base::over().count; }
+    /// This rank's index in the group.
     int index() const { return index_; }
 
     // For collectives.
 
     /// Ranks of the group that own the stored parts: this one.
     std::vector<int> kept_owners() const { return {index_}; }
-    /// Number and order of the group's messages, and text that ranks agree on besides tensors and version.
+    /// Number of the group's messages, their order, and text on which ranks agree besides tensors and version.
     int slots() const { return group_size(); }
     static slice_order order() { return {}; }
     static short_text text() { return {}; }
-    /// Gathers the group's messages, of `all` elements. Returns their address: `work`, or the storage.
+    /// Gathers the group's messages, of the elements `all`. Returns the messages' address: `work`, or the storage.
     template <execution Execution, class Communicator, class Slices>
     const std::byte* gather(const Execution& exec, Communicator& comm, const Slices& all, bool, std::byte* work) const {
         if (group_size() == 1) return base::message();
         comm.peers(0).all_gather(exec, base::message(), work, format_of<Quantizer>.bytes_of(all));
         return work;
     }
-    /// Why the partition is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
+    /// Why this is not the partition of `rank` among `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         const int size = ranks.group_size(ranks.group_of(rank)), index = ranks.index_of(rank);
@@ -95,7 +96,7 @@ public:
     }
 
 private:
-    /// The group, in which `index` must be a rank.
+    /// The ranks of a group. Throws precondition_error unless `index` is one of them.
     static sharing_ranks group(int size, int index) {
         if (size > 0) detail::existing_rank("secondary_partition", size, index);
         return {size, true};

@@ -21,16 +21,16 @@
 
 namespace zeropp {
 
-/// Bytes of workspace that secondary_partition_gather needs for `tensors`, an element count or a tensor_list of whole
-/// tensors, in secondary_partitions: one message for each rank of the group.
+/// Bytes of workspace that secondary_partition_gather needs for secondary_partitions: one message for each rank of the
+/// group. `tensors` is an element count, or a tensor_list of whole tensors.
 template <quantizer Quantizer>
 std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Quantizer&, const tensors_shape& tensors) {
     return static_cast<std::size_t>(group_size) *
            tensors.divided({group_size, true}, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
 }
 
-/// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
-/// topology or shard_owners, gathered as messages of `IntraNode`: one message for each slot of `ranks`.
+/// Bytes of workspace that secondary_partition_gather needs for secondary_replicas over `ranks`, a topology or
+/// shard_owners: one message of `IntraNode` for each slot of `ranks`.
 template <topology Topology, quantizer IntraNode>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
@@ -40,18 +40,18 @@ std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, co
 }
 
 /// Gathers whole tensors from the secondary_partitions, or the secondary_replicas, of this rank's group. Not one byte
-/// leaves the group, by default the node. Another group takes another `comm`, on a topology with groups of that size.
+/// leaves the group. A group is a node, or other ranks if the topology of `comm` has other groups.
 ///
-/// Shapes    full [n], n as the partition's, or a tensor_list as the partition is for; scratch as
-///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A replica's list is over its
-///           shard_owners: all ranks, unless it was made with fewer
-/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all of
-///           them
+/// Shapes    full [n], for the partition's n, or a tensor_list of the partition's tensors; scratch as
+///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A list for a replica is over the
+///           replica's shard_owners: all ranks, unless the replica was made with fewer
+/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all ranks
+///           of the group
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, `secondary` and communicator must
 ///           outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
-///           `version`; on every rank of the group alike if the fault is on all or the transport is `checked`
+///           `version`; on every rank of the group alike if the fault is on all of them or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
 template <execution Execution, class Communicator, detail::secondary_in<typename Execution::space> Secondary,
           mutable_tensors_in<typename Execution::space> Full, scratch_in<typename Execution::space> Scratch = none>
@@ -79,7 +79,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         return "expected a secondary partition of version " + std::to_string(version) + ", given " +
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
-    // A rank that is its whole group has nobody to agree with, and comm.peers(0) would be ranks of other nodes.
+    // A rank that is its whole group has nobody to agree with, and comm.peers(0) may be all ranks.
     if (comm.group_size() == 1 && comm.topology().groups() != 1) call.exchange_nothing();
     call.run(pipeline(exec), comm.peers(0), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;

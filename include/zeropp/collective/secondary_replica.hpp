@@ -23,8 +23,8 @@
 
 namespace zeropp {
 
-/// An update of `replica` to `version` by quantized_update. `full` is the operand of tensors to gather after it, or
-/// none.
+/// An update of `replica` to `version` by quantized_update. `full` is the operand of whole tensors to gather after the
+/// update, or `none`.
 template <class Replica, class Full>
 struct [[nodiscard]] replica_update {
     Replica& replica;
@@ -32,19 +32,19 @@ struct [[nodiscard]] replica_update {
     Full full;
 };
 
-/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole. It consists of the shards of
-/// the ranks of its index in all groups, as the inter-node hop of an all-gather brings them. In the elements T of
-/// `Exact`, a cast_to<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes
-/// whole tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of
-/// `storage_bytes(...)`: as in hpZ, 1/k of the tensors for k ranks in a group.
+/// This rank's part of a tensor, or of each tensor of a list, that the rank's group holds whole. A replica has the
+/// shards of the ranks of one index in all groups, as the inter-node hop of an all-gather brings them. Its elements are
+/// of type T, for the `Exact` cast_to<T>. `quantized_update` brings a replica up to date by differences.
+/// `secondary_partition_gather` makes whole tensors of a group's replicas, in messages of `IntraNode`. Refers to the
+/// caller's storage of `storage_bytes(...)`: as in hpZ, 1/k of the tensors for k ranks in a group.
 ///
 /// If groups differ in size, ranks of smaller groups also keep shards of the indices that only larger groups have: of
 /// all slots that they serve (served_slots).
 ///
-/// If only some groups own shards (shard_owners), these are the owners' shards. Ranks of other groups keep the shards
-/// of the owners of their index.
+/// If only some groups own shards (shard_owners), a replica has the owners' shards. Ranks of other groups keep the
+/// shards of the owners of their index.
 ///
-/// Stamped with a version, which every update raises by one: a rank that has missed one is an error.
+/// A replica has a version, which every update raises by one. An update of a replica that has missed one is an error.
 template <quantizer Exact, class Space, quantizer IntraNode = Exact>
 class secondary_replica : public kept_messages<Exact, Space, IntraNode> {
     using base = kept_messages<Exact, Space, IntraNode>;
@@ -53,8 +53,8 @@ public:
     using element_type = typename Exact::element_type;
 
     /// An empty replica for `tensors`, an element count or a tensor_list of whole tensors, over `ranks`, on rank
-    /// `rank`. `ranks` is a topology, or the shard_owners of one, of which `rank` need not be one. Allocates 24 bytes
-    /// for each rank and, for a list, a table of 64 for each tensor, for which it blocks in device_space. Throws
+    /// `rank`. `ranks` is a topology, or a shard_owners, of which `rank` need not be an owner. Allocates 24 bytes for
+    /// each rank. For a list, allocates a table of 64 bytes for each tensor, and blocks in device_space. Throws
     /// precondition_error unless `rank` exists, a list is over `ranks`, and `storage` is large enough and aligned to 16
     /// bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
@@ -71,13 +71,13 @@ public:
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return most_served(ranks) * base::bytes_of(tensors, {ranks.size()});
     }
-    /// Bytes of storage on `rank`: fewer than on others if groups differ in size and its group is large.
+    /// Bytes of storage on `rank`: fewer than on other ranks if groups differ in size and the group of `rank` is large.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors, int rank) {
         return kept_by(ranks, rank) * base::bytes_of(tensors, {ranks.size()});
     }
 
-    /// For quantized_update: to `version` and, if there is a `full`, gathering whole tensors there.
+    /// An update to `version`, for quantized_update. With `full`, the update also gathers whole tensors into `full`.
     replica_update<secondary_replica, none> to(std::uint64_t version) { return {*this, version, {}}; }
     template <mutable_tensors_in<Space> Full>
     auto to(std::uint64_t version, Full&& full) {
@@ -85,18 +85,20 @@ public:
         return replica_update<secondary_replica, operand>{*this, version, detail::operand_of<Space>(full)};
     }
 
-    /// Number of ranks in a group, and this rank's index in its group.
+    /// Number of ranks in this rank's group.
     int group_size() const { return owners_.all().group_size(group_); }
+    /// This rank's index in its group.
     int index() const { return index_; }
 
-    /// The ranks that own shards, and whether this one does.
+    /// The ranks that own shards.
     const shard_owners& owners() const { return owners_; }
+    /// True if this rank owns shards.
     bool owns() const { return group_ < owners_.groups(); }
-    /// This rank's number among `owners()`: its shards are `partition(n, owners().size()).size(owner())`. Requires
-    /// owns().
+    /// This rank's index among `owners()`. Of n elements, this rank owns `partition(n, owners().size()).size(owner())`.
+    /// Requires owns().
     int owner() const { return owners_.rank_of(group_, index_); }
 
-    // For collectives. Stored messages are of Exact, of the owners' slots that this rank serves, in order.
+    // For collectives. Stored messages are of `Exact`, for the owners' slots that this rank serves, in order.
 
     /// The owners' slots that this rank serves.
     served_slots served() const { return served_by(owners_, rank()); }
@@ -109,12 +111,12 @@ public:
         for_each_served(owners_, rank(), [&](int i, int owner) { owners[static_cast<std::size_t>(i)] = owner; });
         return owners;
     }
-    /// Address of this rank's message among the messages of groups that own shards; the first one's, if it has none.
+    /// Address of this rank's message in `messages`, of all groups that own shards; the first's if this rank owns none.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
         return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
     }
 
-    /// All stored shards, and this rank's own, as the tensor argument of a codec for an array's or a list's slices.
+    /// All stored shards (`tensors`), or this rank's own (`own`), as a codec's tensor argument for such slices.
     element_type* tensors(const slices&) const { return elements_at(base::message()); }
     tensor_table<element_type> tensors(const list_slices&) const { return base::template kept_table<element_type>(0); }
     element_type* own(const slices&) const { return own_elements(); }
@@ -126,15 +128,15 @@ public:
                 base::message_bytes() / sizeof(element_type), served.place};
     }
 
-    /// Number and order of the messages that a group gathers, and text that ranks agree on besides tensors and version.
+    /// Number of messages that a group gathers, their order, and text on which ranks agree besides tensors and version.
     int slots() const { return slot_count(owners_); }
     slice_order order() const { return owners_.order(); }
     short_text text() const {
         if (owners_.groups() == groups()) return {};
         return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own shards");
     }
-    /// Gathers the messages of `chunk` from the group's ranks: the storage itself if `all` is in the chunk and
-    /// `IntraNode` is Exact, otherwise encoded. Returns their address: `work`, or the storage.
+    /// Gathers the messages of `chunk` from the group's ranks. Sends stored messages unchanged if the chunk has `all`
+    /// elements and `IntraNode` is `Exact`; otherwise encodes. Returns the messages' address: `work`, or the storage.
     template <execution Execution, class Communicator, class Slices>
     const std::byte* gather(const Execution& exec, Communicator& comm, const Slices& chunk, bool all,
                             std::byte* work) const {
@@ -150,7 +152,7 @@ public:
         });
     }
 
-    /// Why the replica is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
+    /// Why this is not the replica of `rank` among `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         const auto place_text = [](int group, int index, const auto& of) {
@@ -164,7 +166,7 @@ public:
                place_text(group_, index_, owners_.all()) +
                (!same_places && has_same_groups(owners_.all(), ranks) ? " in other places" : "");
     }
-    /// Why `shard` cannot be this rank's shards, as "expected ..., given ..."; empty if it can.
+    /// Why `shard` cannot be this rank's shards, as "expected ..., given ..."; empty if it can be.
     template <class Operand>
     std::string shard_problem(const Operand& shard) const {
         if (owns()) return base::shard_problem(shard, owner(), "replica");
@@ -174,7 +176,6 @@ public:
     }
 
 private:
-    /// Number of messages that `rank` keeps.
     template <topology Topology>
     static std::size_t kept_by(const Topology& ranks, int rank) {
         detail::existing_rank("secondary_replica", detail::owners_of(ranks).all().size(), rank);

@@ -17,12 +17,12 @@ namespace zeropp {
 ///
 /// Format     `e4m3`, `e5m2`, `e2m3`, `e3m2` or `e2m1`
 /// BlockSize  a power of two from 8 to 65536
-/// Scale      type of stored scales. float, half or bfloat16: the absmax over the format's largest value, rounded up,
-///            clips nothing. `e8m0`: a power of two that gives the absmax the format's largest exponent. It clips by up
-///            to an eighth (`e2m3`: a sixteenth, `e2m1`: a quarter)
+/// Scale      type of stored scales. float, half or bfloat16: the scale is the absmax over the format's largest value,
+///            rounded up, and clips nothing. `e8m0`: the scale is a power of two that gives the absmax the format's
+///            largest exponent, and clips by up to an eighth (`e2m3`: a sixteenth, `e2m1`: a quarter)
 /// A code is x * (1 / scale) in float, rounded to nearest even. A block with NaN, Inf or a scale beyond `Scale` decodes
-/// to NaN in every element. For half that is an absmax over 65504 times the format's largest value; for bfloat16, one
-/// within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
+/// to NaN in every element. For half that is an absmax over 65504 times the format's largest value; for bfloat16, an
+/// absmax within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
     requires(scale_type<Scale> || std::same_as<Scale, e8m0>)
@@ -94,8 +94,7 @@ struct block_float {
     }
 
 private:
-    /// 1 / scale, or 0 in a block of zeros. Depends on the block alone, so that compilers hoist it out of loops. They
-    /// would not hoist a division in a branch.
+    /// 1 / scale, or 0 in a block of zeros. The division is not in a branch, so that compilers hoist it out of loops.
     static constexpr ZEROPP_HOST_DEVICE float reciprocal(const params& p) noexcept {
         const auto scale = static_cast<float>(p.scale);
         const bool extent = scale != 0;

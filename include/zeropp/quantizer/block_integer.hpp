@@ -18,10 +18,11 @@ namespace zeropp {
 /// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
 /// Scheme     `symmetric`, `signed_absmax` or `asymmetric`
 /// Scale      type of stored scales: float, half or bfloat16
-/// A code is x * (1 / step) in float, for `asymmetric` from the minimum on, rounded to nearest even. A block with NaN,
-/// Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric` and half that is an
-/// absmax over 65504 * qmax, with bfloat16 one within 1 % of the largest float. Nonzero steps are at least 2^-126
-/// (half: 2^-24); elements below half of that decode to zero (`asymmetric`: to the minimum).
+/// A code is x * (1 / step) in float, rounded to nearest even; for `asymmetric`, x minus the minimum takes the place of
+/// x. A block with NaN, Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric` and
+/// half, that is an absmax over 65504 * (2^(Bits-1) - 1), with bfloat16 an absmax within 1 % of the largest float.
+/// Nonzero steps are at least 2^-126 (half: 2^-24). Elements below half such a step decode to zero (`asymmetric`: to
+/// the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {
@@ -39,7 +40,7 @@ struct block_integer {
         return Scheme::template fit<Bits, Scale>(s);
     }
 
-    /// Encodes to nearest or, for `stochastic`, with a `noise` from (-1/2, 1/2).
+    /// The code nearest to x or, for `stochastic`, rounded with a `noise` from (-1/2, 1/2).
     template <std::same_as<float>... Noise>
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, Noise... noise) const noexcept {
         return Scheme::template encode<Bits, Scale>(x, p, noise...);
@@ -49,7 +50,7 @@ struct block_integer {
         return Scheme::template decode<Bits, Scale>(code, p);
     }
 
-    /// Factor of codes in schemes without an offset.
+    /// The factor of a code, in schemes where values are multiples of a step.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept
         requires(Scheme::multiplies)
     {
@@ -65,7 +66,7 @@ struct block_integer {
 
     /// At least the largest magnitude in a block that `p` was fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // Ends of the codes in two's complement, and of unsigned codes.
+        // The lowest and highest codes, of two's complement and of unsigned schemes.
         constexpr std::uint32_t half_way = 1u << (Bits - 1);
         float most = 0;
         for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
@@ -75,8 +76,8 @@ struct block_integer {
         return most;
     }
 
-    /// Half a step, or a whole one for `signed_absmax`, plus one part in 2^12 for the rounding of the arithmetic.
-    /// Blocks shifted far from zero (`asymmetric`) add the rounding of float at x.
+    /// Half a step, or a whole step for `signed_absmax`. For the rounding of float arithmetic, 2^-12 of that and 2^-22
+    /// of |x| more.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return spacing(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;

@@ -13,8 +13,8 @@ namespace zeropp {
 /// data of Student's t(3) gain 6 dB; normal data neither gain nor lose.
 ///
 /// Size       a power of two from 8 to 256, not above the block's
-/// There is an `error_bound` if Base has one and `extent(params)`, as `block_integer` does. If a sum over a window
-/// exceeds the largest float, its block decodes to NaN in every element.
+/// There is an `error_bound` if Base has `error_bound` and `extent(params)`, as `block_integer` does. If a sum over a
+/// window exceeds the largest float, the window's block decodes to NaN in every element.
 /// Source     SDP4Bit (arXiv 2410.15526); QuaRot (arXiv 2404.00456)
 template <quantizer Base, int Size = 32>
 struct hadamard : Base {
@@ -26,7 +26,7 @@ struct hadamard : Base {
 
     using typename Base::params;
 
-    /// The bounds of all coefficients of a window added up, which is the worst case.
+    /// The sum of the error bounds of all coefficients of a window, which is the worst case.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float, const params& p) const noexcept
         requires(bounded_quantizer<Base> && requires(const Base& base) { base.extent(p); })
     {
@@ -42,7 +42,7 @@ struct hadamard : Base {
 template <quantizer Base, int Size>
 inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
 
-/// Shares its codec with sums of `Base`.
+/// Rotated values are encoded by `Base` itself, so that the codec of `Base` serves both.
 template <quantizer Base, int Size>
 struct detail::unrotated<hadamard<Base, Size>> : std::type_identity<Base> {};
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The three ways in which `block_integer` maps a block's range to integers. A scheme supplies the stats of a block,
-/// its stored parameters, and the arithmetic between values and codes: nearest, or dithered by noise.
+/// The three ways in which `block_integer` maps values of a block to integers. A scheme supplies a block's stats and
+/// stored parameters, and the arithmetic between values and codes: nearest, or dithered by noise.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/scale.hpp>
@@ -15,7 +15,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The low `Bits` bits of a two's complement code, and the code of these bits.
+/// `fold_sign` returns the low `Bits` bits of a two's complement code. `unfold_sign` returns the code of these bits.
 template <int Bits>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t fold_sign(std::int32_t code) noexcept {
     return static_cast<std::uint32_t>(code) & ((1u << Bits) - 1u);
@@ -31,12 +31,13 @@ struct scale_params {
     Scale scale;
 };
 
-/// Codes that stand for multiples of a step, from -2^(Bits-1), or 1 above it unless `Wide`, to 2^(Bits-1) - 1. Zero is
-/// exact.
+/// Codes that stand for multiples of a step, up to 2^(Bits-1) - 1. The lowest is -2^(Bits-1) or, unless `Wide`, 1 above
+/// that. Zero is exact.
 template <bool Wide>
 struct multiples_of_step {
-    /// True if a value is a code times the step; true if it may lie above the highest code.
+    /// True if a value is a code times the step.
     static constexpr bool multiplies = true;
+    /// True if an element may need a code above the highest one.
     static constexpr bool reaches_above = Wide;
     /// The largest error in steps.
     static constexpr float steps_off = Wide ? 1.0f : 0.5f;
@@ -59,7 +60,7 @@ struct multiples_of_step {
         return product(static_cast<float>(unfold_sign<Bits>(code)), static_cast<float>(p.scale));
     }
 
-    /// The step between codes.
+    /// Distance between the values of neighbouring codes.
     template <scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
         const float s = static_cast<float>(p.scale);
@@ -91,13 +92,13 @@ struct symmetric : detail::multiples_of_step<false> {
     }
 };
 
-/// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign maps the block's extreme to the wider, negative end: one level more
-/// than in `symmetric`, so a smaller step. But a value as large, of the other sign, is off by a whole step. Zero is
-/// exact. Best at few bits.
+/// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign gives the element of largest magnitude the lowest code. That is one
+/// code more than in `symmetric`, so the step is smaller. But an element as large, of the other sign, is off by a whole
+/// step. Zero is exact. Best at few bits.
 struct signed_absmax : detail::multiples_of_step<true> {
     static constexpr std::string_view name = "signed";
 
-    /// Bits of the element of largest magnitude, rotated so that they compare by magnitude, then sign.
+    /// Bits of the element of largest magnitude, with the sign bit moved to the end: they compare by magnitude first.
     struct stats {
         std::uint32_t extreme = 0;
 
@@ -120,20 +121,20 @@ struct signed_absmax : detail::multiples_of_step<true> {
 };
 
 /// Codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact. Best for
-/// values that do not surround zero. A range above the largest float decodes to NaN.
+/// values that do not surround zero. A block with maximum - minimum above the largest float decodes to NaN.
 struct asymmetric {
     static constexpr std::string_view name = "asymmetric";
     static constexpr bool multiplies = false;
     static constexpr bool reaches_above = false;
 
-    /// The minimum is rounded down and the step up, so that the maximum stays in range with every `Scale`.
+    /// The minimum is rounded down and the step up, so that the highest code reaches the maximum with every `Scale`.
     template <scale_type Scale>
     struct params {
         Scale scale;
         Scale minimum;
     };
 
-    /// Extremes as integers that order like the floats: -NaN and -Inf lowest, Inf and NaN highest.
+    /// Minimum and maximum, as integers that order like the floats: -NaN and -Inf lowest, Inf and NaN highest.
     struct stats {
         std::int32_t low = std::numeric_limits<std::int32_t>::max();
         std::int32_t high = std::numeric_limits<std::int32_t>::min();
@@ -144,7 +145,7 @@ struct asymmetric {
         }
         constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept { take(other.low, other.high); }
 
-        /// Bits of a float as an integer that orders like it; inverts itself.
+        /// Bits of a float as an integer that orders like the float. Applied to that integer, returns the bits.
         static constexpr ZEROPP_HOST_DEVICE std::int32_t ordered(std::uint32_t bits) noexcept {
             const auto b = static_cast<std::int32_t>(bits);
             return b ^ ((b >> 31) & 0x7fffffff);
@@ -157,7 +158,7 @@ struct asymmetric {
         }
     };
 
-    /// Code of the maximum.
+    /// Code of the block's maximum.
     template <int Bits>
     static constexpr std::int32_t top = (1 << Bits) - 1;
 
@@ -186,7 +187,7 @@ struct asymmetric {
                product(static_cast<float>(static_cast<std::int32_t>(code)), static_cast<float>(p.scale));
     }
 
-    /// The step between codes, and the largest error in steps.
+    /// Distance between the values of neighbouring codes.
     template <scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
         return static_cast<float>(p.scale);

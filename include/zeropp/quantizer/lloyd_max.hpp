@@ -14,40 +14,42 @@
 
 namespace zeropp {
 
-/// Levels of least squared error, each the mean of the elements rounded to it. A decoded block is smaller, by the part
-/// of its energy that is lost.
+/// Decoded values, or levels, of least squared error: each is the mean of the elements rounded to it. The energy of a
+/// decoded block is smaller by the squared error.
 struct least_error {};
 
-/// Levels of `least_error` enlarged by the loss of normal data: nothing is lost on average, but the error is larger.
-/// For values that add up over steps, such as differences of weights.
+/// The levels of `least_error`, enlarged to make up for the energy that normally distributed elements lose. So nothing
+/// is lost on average, but the error is larger. For values that add up over steps, such as differences of weights.
 struct unbiased {};
 
 namespace detail {
 
-/// Level nearest to zero of a normal distribution's, relative to the largest.
+/// The level nearest to zero for normally distributed elements, relative to the largest level.
 template <int Levels>
 inline constexpr float inner_level = Levels == 2   ? 1.0f
                                      : Levels == 3 ? 0.0f
                                                    : 0.4528f / 1.510f;
 
-/// Half of the squared error that each scale saves, as factors of a block's sums.
+/// Factors of a block's `sums`. For each scale they give half of the squared error that the scale saves against zeros.
 template <int Levels>
 struct gain_table {
-    /// Number of scales, 2^(1/4) apart, and of sums. Signs need no limits.
+    /// Number of scales to choose from, each 2^(1/4) times the next one.
     static constexpr int candidates = 16;
+    /// Number of sums. Codes that are signs need no limits.
     static constexpr int terms = Levels == 2 ? 2 : 7;
 
     float of[std::size_t{terms}][std::size_t{candidates}] = {};
 
-    /// The limit of the i-th sum, from i = 2 on, in 2^15ths of the first scale.
+    /// The limit of sum i, from i = 2 on, in units of 2^-15 of the largest scale.
     static constexpr ZEROPP_HOST_DEVICE std::int32_t limit(int i) noexcept {
         return (i == 2 ? 36 : i == 3 ? 21 : i == 4 ? 17 : i == 5 ? 9 : 7) << 9;
     }
 
-    /// With levels s and inner * s of n elements, and the threshold t between them, the squared error is that of zeros
-    /// less 2 (1 - inner) s R(t) + 2 inner s R(0) - n (inner s)^2. R(t), the sum of max(0, |x| - t), is convex. It is
-    /// known at 0, at the limits and at the first scale, where it is 0. Elsewhere it is taken to be the cubic
-    /// polynomial through four neighbours.
+    /// Fills the factors of each scale s. Levels s and inner * s of n elements save this squared error against zeros:
+    ///   2 (1 - inner) s R(t) + 2 inner s R(0) - n (inner s)^2
+    /// R(t) is the sum of max(0, |x| - t), at the threshold t = (1 + inner) s / 2. R is known at 0, at each `limit(i)`,
+    /// and at the largest scale: R is 0 there, since no |x| is larger. Elsewhere the cubic polynomial through four
+    /// neighbouring points stands for R.
     constexpr gain_table() {
         const auto inner = static_cast<double>(inner_level<Levels>);
         double s = 1.0;
@@ -55,7 +57,7 @@ struct gain_table {
             of[0][k] = static_cast<float>(-0x1p14 * inner * s * inner * s);
             of[1][k] = static_cast<float>(inner * s);
             if constexpr (terms > 2) {
-                // Node i is the limit of sum i + 1. The first is the first scale, the last is 0.
+                // nodes[i] is the limit of sum i + 1. The first node is the largest scale, the last is 0.
                 double nodes[std::size_t{terms}] = {1.0};
                 for (int i = 2; i != terms; ++i) nodes[i - 1] = limit(i) * 0x1p-15;
                 const double t = s * (1.0 + inner) / 2;
@@ -82,10 +84,10 @@ inline constexpr gain_table<Levels> gains;
 /// Levels     2: a sign. 3: with zero, five codes to a byte (a `ternary_quantizer`). 4: two magnitudes
 /// BlockSize  a power of two from 8 to 65536
 /// Bias       `least_error` or `unbiased`
-/// Levels and thresholds lose least of a normal distribution around zero. The scale, the largest level of
-/// `least_error`, is a power of 2^(1/4): of the smallest not below the absmax and the 15 below it, the one of least
-/// squared error by an interpolation (`refit`). A block with NaN, Inf or an absmax above 2^23.5 decodes to
-/// NaN in every element, one with an absmax up to 2^-40 to zeros.
+/// Levels and thresholds have the least squared error for a normal distribution around zero. The scale is the largest
+/// level of `least_error`, and a power of 2^(1/4). Candidates are the smallest power not below the absmax, and the 15
+/// powers below that. `refit` takes the candidate of least squared error, by an interpolation. A block with NaN, Inf or
+/// an absmax above 2^23.5 decodes to NaN in every element. A block with an absmax up to 2^-40 decodes to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
 ///            2108.08842), and MS-EDEN (arXiv 2601.22813)
@@ -121,13 +123,13 @@ public:
         return {static_cast<std::uint8_t>(power < smallest ? zeros : power)};
     }
 
-    /// Sums over a block: of 1, of magnitudes, and of the larger of a magnitude and each `limit`. Magnitudes are in
-    /// 2^15ths of the fitted scale.
+    /// Sums over a block's elements: of 1, of |x|, and for each `limit` of max(|x|, limit). Here |x| is in units of
+    /// 2^-15 of the fitted scale.
     struct sums {
         std::uint32_t of[std::size_t{terms}] = {};
 
         constexpr ZEROPP_HOST_DEVICE void add(float x, const params& fitted) noexcept {
-            // 0 in a block that decodes to NaN.
+            // Bits of the fitted scale; 0 in a block that decodes to NaN.
             const std::uint32_t most = float_bits(scale_of(fitted.power)) & ~all_if(fitted.power == not_a_number);
             const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
             const std::uint32_t bounded = magnitude < most ? magnitude : most;
@@ -135,7 +137,7 @@ public:
             const auto size = static_cast<std::int32_t>(product(bits_float(bounded), units));
             of[0] += 1u;
             of[1] += static_cast<std::uint32_t>(size);
-            // Not a loop: GCC would look for vectors before it unrolls one.
+            // Not a loop, in which GCC would look for vectors before it unrolls the loop.
             [&]<int... I>(std::integer_sequence<int, I...>) {
                 ((of[I + 2] += static_cast<std::uint32_t>(size > table::limit(I + 2) ? size : table::limit(I + 2))),
                  ...);
@@ -146,9 +148,9 @@ public:
         }
     };
 
-    /// Of the fitted scale and the 15 below it, the one of least squared error by its interpolation. That is the least
-    /// error itself for 2 levels. For 3 and 4 it is near in means over blocks, and not bounded for a single block:
-    /// docs/concepts/quantizer.md.
+    /// The scale of least squared error, by an interpolation, among the fitted scale and the 15 below that. For 2
+    /// levels the interpolation is exact. For 3 and 4 levels, the error is near the least in means over blocks, and has
+    /// no bound in a single block (docs/concepts/quantizer.md).
     constexpr ZEROPP_HOST_DEVICE params refit(const params& fitted, const sums& s) const noexcept {
 #if defined(__CUDA_ARCH__)
         constexpr auto gains = detail::gains<Levels>;
@@ -158,7 +160,7 @@ public:
         float sum[std::size_t{terms}] = {};
         for (int i = 0; i != terms; ++i)
             sum[i] = static_cast<float>(s.of[i] - s.of[0] * static_cast<std::uint32_t>(i < 2 ? 0 : table::limit(i)));
-        // The largest gain, as an integer that orders like it; in its low bits, the larger, the earlier.
+        // The largest gain, as an integer that orders like the gain, with candidates - 1 - k in its low bits.
         std::int32_t most = smallest_int;
         for (int k = 0; k != candidates; ++k) {
             const float saved = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -174,8 +176,8 @@ public:
     }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        // Compared as integers. Nothing is above the limits in a block without levels. The signs of zeros and NaNs must
-        // not reach the message.
+        // Magnitudes are compared as integers. In a block that decodes to zeros or NaN, no magnitude is above `lowest`
+        // or `middle`. The signs of zeros and NaNs must not reach the message.
         const std::uint32_t none = (all_if(p.power == zeros) | all_if(p.power == not_a_number)) & 0x7fffffffu;
         const auto lowest = static_cast<std::int32_t>(none);
         const auto middle = static_cast<std::int32_t>(none | float_bits(product(threshold, scale_of(p.power))));
@@ -195,7 +197,7 @@ public:
 
     /// At least the largest magnitude in a block that `p` was found for.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // The last candidate is 2^3.75 below the first. A block that decodes to zeros is not above the smallest scale.
+        // Candidates differ by a factor of up to 2^3.75. A block that decodes to zeros is below the smallest scale.
         constexpr float clipped = 16.0f;
         return scale_of(p.power == zeros ? smallest : p.power) * clipped;
     }
@@ -220,22 +222,24 @@ private:
     static constexpr std::uint8_t smallest = 1;
     static constexpr std::uint8_t largest = 254;
     static constexpr std::uint8_t not_a_number = 255;
-    /// Evaluated here, because device code may not call the function.
+    /// A constant, because device code may not call `min`.
     static constexpr std::int32_t smallest_int = std::numeric_limits<std::int32_t>::min();
 
-    /// Relative to the scale: the level nearest to zero, and the threshold of the largest level.
+    /// The level nearest to zero, relative to the scale.
     static constexpr float inner = detail::inner_level<Levels>;
+    /// The magnitude above which elements take the largest level, relative to the scale.
     static constexpr float threshold = Levels == 2 ? 0.0f : (1.0f + inner) / 2;
-    /// Lost part of a normal distribution's energy, and the factor of levels that makes up for it.
+    /// The part of a normal distribution's energy that `least_error` loses.
     static constexpr float lost = Levels == 2 ? 0.3634f : Levels == 3 ? 0.1902f : 0.1175f;
+    /// The factor by which levels are enlarged.
     static constexpr float gain = std::is_same_v<Bias, unbiased> ? 1.0f / (1.0f - lost) : 1.0f;
 
-    /// All bits, or none. Compilers make branches of conditionals here, and then neither hoist nor vectorise.
+    /// All bits if `condition`, otherwise none. A conditional would become a branch, and not be hoisted or vectorised.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t all_if(bool condition) noexcept {
         return 0u - static_cast<std::uint32_t>(condition);
     }
 
-    /// Bits of 2^(i / 4) below 2, without the exponent.
+    /// Mantissa bits of 2^(i / 4), for i from 0 to 3.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t mantissa_of(std::uint32_t i) noexcept {
         return (all_if(i == 1) & 0x1837f0u) | (all_if(i == 2) & 0x3504f3u) | (all_if(i == 3) & 0x5744fdu);
     }

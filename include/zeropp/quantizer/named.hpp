@@ -23,7 +23,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The name without a default scheme in the third field, and without a default scale there or later.
+/// `name` without its defaults: "symmetric" as third field after "int", and the first "fp32" from the third field on.
 inline std::string without_defaults(std::string_view name) {
     std::string kept;
     bool scale_given = false;
@@ -76,7 +76,7 @@ struct named_quantizers {
         return names;
     }
 
-    /// Index of the quantizer with this canonical name; their number if there is none.
+    /// Index of the quantizer with this canonical name; the number of quantizers if none has this name.
     static consteval std::size_t index_of(std::string_view name) {
         constexpr short_text names[] = {short_text(Quantizers{}.name())...};
         std::size_t i = 0;
@@ -91,12 +91,12 @@ struct named_quantizers {
     };
 };
 
-/// The `hops` that a program was compiled with, by the names of all levels. Each is an instance of the reductions.
+/// The types of `hops` that a program compiles reductions for, found by the names of their quantizers.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The hops with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right ones.
+    /// The hops with quantizers of these names, by level. Throws precondition_error that lists the right names.
     template <std::convertible_to<std::string_view>... Names>
     static variant parse(const Names&... by_level) {
         variant result;
@@ -120,7 +120,7 @@ struct named_hops {
     }
 };
 
-/// Quantizers for programs that compare formats, such as bench/accuracy. Other programs have sets of their own.
+/// Quantizers for programs that compare formats, such as bench/accuracy. Other programs name other sets.
 using standard_quantizers = named_quantizers<
     cast_to<float>, cast_to<half>, cast_to<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
     block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,
@@ -150,7 +150,6 @@ using known_quantizers =
                               detail::rotated_levels<3, unbiased>, detail::rotated_levels<2, unbiased>>;
 
 namespace detail {
-/// A name as a template argument.
 template <std::size_t Size>
 struct name_literal {
     char text[Size] = {};

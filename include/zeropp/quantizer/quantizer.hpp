@@ -19,12 +19,12 @@ namespace zeropp {
 ///                         unless Q is a `ternary_quantizer`
 ///   `params`              stored for each block; trivially copyable, an empty type takes no bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
-///                         one element, `merge(s)` the elements of another one. Commutative and associative to the bit,
-///                         so that any number of lanes can share a block
+///                         one element, `merge(s)` the elements that s describes. Commutative and associative to the
+///                         bit, so that any number of lanes can share a block
 ///   `fit(stats)`          the block's parameters
 ///   `encode(x, params)`   the code of one element in the low `code_bits` bits, the others zero
 ///   `decode(code, params)` the value of a code
-///   `name()`              the text by which programs choose it, as in quantizer/named.hpp
+///   `name()`              the text by which programs choose the quantizer, as in quantizer/named.hpp
 /// The concepts below describe further abilities.
 /// Laws: a block that holds NaN or Inf decodes to NaN, unless a code stands for its element alone, as in `cast_to`. A
 /// block of zeros decodes to zeros.
@@ -52,7 +52,7 @@ concept bounded_quantizer = quantizer<Q> && requires(const Q& q, const typename 
 
 /// A quantizer with three codes, 0, 1 and 2, packed five to a byte: 26 bytes for 128 elements, instead of 32.
 /// `code_bits` is 2, and `ternary` is true. The first code of a byte is its lowest digit to base 3. Every 128 elements,
-/// or every block if it is smaller, begin with a byte. Bytes from 243 on are read as if they were 243 less.
+/// or every block if blocks are smaller, begin with a byte. Bytes from 243 on are read as if they were 243 less.
 template <class Q>
 concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires { requires Q::ternary; };
 
@@ -61,10 +61,10 @@ concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires { requ
 /// over its window. Windows begin with a block; `hadamard_size` is a power of two from 8 to 256, not above the block's
 /// size.
 ///
-/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all are multiplied by a power of
-/// two, 1 / sqrt(size) or sqrt(2) times that, so that only sums are rounded. Elements after the last whole window are
-/// not transformed. Messages are summed in the rotated domain. A sum that is encoded with windows of the same size
-/// stays there; any other sum is rotated back once.
+/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all values are multiplied by a power
+/// of two, 1 / sqrt(size) or sqrt(2 / size), so that only sums are rounded. Elements after the last whole window are
+/// not transformed. Messages are summed as rotated values. A sum that is encoded with windows of the same size stays
+/// rotated; any other sum is rotated back once.
 template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
@@ -72,9 +72,9 @@ concept rotating_quantizer = quantizer<Q> && requires {
 };
 
 /// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
-///   `sums`                data of a block for `refit`. Default-constructed, it describes no element;
-///                         `add(x, params)` takes in one element, `merge(s)` the elements of another one. `params` are
-///                         the block's by `fit`. Commutative and associative to the bit, as `stats` are
+///   `sums`                data of a block for `refit`. Default-constructed, it describes no element; `add(x, params)`
+///                         takes in one element, `merge(s)` the elements that s describes. `params` are the block's by
+///                         `fit`. Commutative and associative to the bit, as `stats` are
 ///   `refit(params, sums)` the block's parameters
 template <class Q>
 concept refitting_quantizer =
@@ -86,21 +86,21 @@ concept refitting_quantizer =
         { q.refit(params, other) } noexcept -> std::same_as<typename Q::params>;
     };
 
-/// Noise of eight elements, 16 bits for each. The first element's index is a multiple of eight.
+/// Noise of eight consecutive elements, 16 bits for each.
 struct rounding_noise {
     random_words words;
 
-    /// Noise of the i-th element: uniform in steps of 2^-15 over (-1/2, 1/2), both ends excluded, mean 0. Finer steps
-    /// would be rounded when added to a code of 8 bits, and take some to the next code.
+    /// Noise of the i-th element: uniform in steps of 2^-15 over (-1/2, 1/2), both ends excluded, mean 0. Finer noise
+    /// would be rounded when it is added to a code of 8 bits, and could then reach the next code.
     constexpr ZEROPP_HOST_DEVICE float at(int i) const noexcept {
         const std::uint32_t bits = words.word[i / 2] >> (i % 2 * 16) & 0xffffu;
         return static_cast<float>(static_cast<std::int32_t>(bits | 1u) - 0x8000) * 0x1p-16f;
     }
 };
 
-/// A quantizer that rounds at random. `encode(x, params, noise)` takes a number from (-1/2, 1/2). `noise(granule, sum)`
+/// A quantizer that rounds at random. `encode(x, params, noise)` takes `noise` from (-1/2, 1/2). `noise(granule, sum)`
 /// returns the noise of elements [8 * granule, 8 * granule + 8) of the whole tensor. `sum` is true for sums of
-/// quantized elements, which must not be rounded by the noise that quantized them.
+/// quantized elements, because noise that has quantized the elements must not round their sum.
 template <class Q>
 concept stochastic_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, float x,
                                                         float noise, std::uint64_t granule, bool sum) {
@@ -108,22 +108,21 @@ concept stochastic_quantizer = quantizer<Q> && requires(const Q& q, const typena
     { q.noise(granule, sum) } noexcept -> std::same_as<rounding_noise>;
 };
 
-/// Phase of a step in which values are rounded. A later phase rounds results of an earlier one again, which must not be
-/// by the same noise.
+/// Phase of a step in which values are rounded. A later phase rounds results of an earlier phase again, and must not
+/// use the noise of that phase.
 ///   `reduction`  of gradients, and of their sums between nodes
 ///   `gather`     an all-gather, the all-gather phase of an all-reduce, and an update
 ///   `copy`       of a secondary partition or replica, or of a mirror
 enum class noise_phase { reduction, gather, copy };
 
 /// A stochastic_quantizer with other noise in each phase: `enter(phase)` changes the noise from that of `reduction`.
-/// Collectives call it once on a copy of their argument.
+/// Collectives call `enter` once, on a copy of their argument.
 template <class Q>
 concept phased_quantizer = stochastic_quantizer<Q> && requires(Q& q, noise_phase phase) {
     { q.enter(phase) } noexcept;
 };
 
 namespace detail {
-/// `q` with the noise of `phase`.
 template <quantizer Q>
 Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
     if constexpr (phased_quantizer<Q>) q.enter(phase);
@@ -131,17 +130,17 @@ Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
 }
 }  // namespace detail
 
-/// True if Q declares itself an `integer_quantizer`. Each type does so for itself: a derived type may have other
+/// True if Q declares itself an `integer_quantizer`. A derived type must declare this again, since it may have other
 /// arithmetic.
 template <class Q>
 inline constexpr bool has_integer_arithmetic = false;
 
 /// A quantizer with integer codes, as two's complement of `code_bits` bits. Codecs may process several at a time.
-///   `multiplier(params)`  factor of a code: `decode` is their `product`
-///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`. No element of a block is
-///                         below `lowest` with the parameters that were fitted to it
-///   `stats`               depend only on a block's elements farthest from zero on either side
-///   `reaches_above`       true if an element may be above `highest_code`, by less than 2^31 steps
+///   `multiplier(params)`  the factor of a code: `decode` returns product(code, multiplier)
+///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`. In a block that `params`
+///                         were fitted to, no element needs a code below `lowest`
+///   `stats`               depend only on the elements of a block that are farthest from zero on either side
+///   `reaches_above`       true if an element may need a code above `highest_code`, by less than 2^31
 template <class Q>
 concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
                             requires(const Q& q, const typename Q::params& params) {
@@ -150,13 +149,13 @@ concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code
                                 { Q::reaches_above } -> std::convertible_to<bool>;
                             };
 
-/// True if Q declares itself a `float_quantizer`. Each type does so for itself: a derived type may have other
+/// True if Q declares itself a `float_quantizer`. A derived type must declare this again, since it may have other
 /// arithmetic.
 template <class Q>
 inline constexpr bool has_float_arithmetic = false;
 
 /// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
-///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
+///   `multiplier(params)`  the factor of a code's value: `decode` returns product(value, multiplier)
 template <class Q>
 concept float_quantizer =
     quantizer<Q> && has_float_arithmetic<Q> && requires(const Q& q, const typename Q::params& params) {
@@ -171,7 +170,7 @@ inline constexpr bool stores_elements = false;
 
 namespace detail {
 
-/// The code of an element. Only a `stochastic_quantizer` needs the noise.
+/// The code of an element. Only a `stochastic_quantizer` uses `noise`.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
                                                           [[maybe_unused]] float noise) noexcept {
@@ -192,7 +191,7 @@ constexpr ZEROPP_HOST_DEVICE int rotation_size() {
     }
 }
 
-/// Factor of a rotation, or of its inverse if `back`. Their product is 1 / Size.
+/// Factor of a rotation, or of the inverse if `back`. The product of both factors is 1 / Size.
 template <int Size>
 constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
     float there = 1.0f;
@@ -201,13 +200,13 @@ constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
     return back ? 1.0f / (static_cast<float>(Size) * there) : there;
 }
 
-/// Q on values that are rotated already.
+/// Q on values that are rotated already: encodes and decodes as Q does, without a rotation.
 template <rotating_quantizer Q>
 struct on_rotated_values : Q {
     static constexpr int hadamard_size = 1;
 };
 
-/// The type of Q on values that are rotated already, made of a Q.
+/// `type` encodes and decodes rotated values as Q does, without a rotation. It is made of a Q.
 template <rotating_quantizer Q>
 struct unrotated : std::type_identity<on_rotated_values<Q>> {};
 

@@ -14,8 +14,8 @@ namespace zeropp {
 template <class S>
 concept scale_type = std::same_as<S, float> || std::same_as<S, half> || std::same_as<S, bfloat16>;
 
-/// The S of least magnitude not below |x|, with the sign of x; NaN if S cannot hold it. Without a branch, since the
-/// signs of blocks' extremes are random.
+/// The S of least magnitude not below |x|, with the sign of x; NaN if no finite S has that magnitude. Does not branch
+/// on the sign, which is random from block to block.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
     if constexpr (std::same_as<S, float>) {
@@ -39,8 +39,7 @@ constexpr ZEROPP_HOST_DEVICE S round_down(float x) noexcept {
         S s(x);
         const float stored = static_cast<float>(s);
         if (stored > x) {
-            // One step down: a positive value towards zero, a negative one away from it, zero to the nearest negative
-            // value.
+            // The next lower S: of less magnitude above zero, of more below. Zero becomes the first S below zero.
             if (stored > 0) {
                 --s.bits;
             } else if (stored < 0) {
@@ -53,12 +52,12 @@ constexpr ZEROPP_HOST_DEVICE S round_down(float x) noexcept {
     }
 }
 
-/// The smallest nonzero step of a block: its reciprocal is still a finite float.
+/// The smallest nonzero step of a block. The reciprocal of this step is still a finite float.
 inline constexpr float smallest_step = 0x1p-126f;
 
-/// The stored step of a block: extent / top with its magnitude rounded up to an S, not below `smallest_step` unless the
-/// extent is zero. `top` is the outermost code, and `top` steps from `origin` are a finite float. If rounding up
-/// exceeds that, a float step is the next smaller one, too little for the extreme to notice; a coarser S gives NaN.
+/// The stored step of a block: extent / top with its magnitude rounded up to an S, not below `smallest_step` unless
+/// `extent` is zero. `top` is the outermost code's value, in steps. If rounding up makes origin + top * step infinite,
+/// a float step is one float smaller, and the extreme keeps its code; a step of another S is NaN.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin = 0.0f) noexcept {
     const std::uint32_t ideal = float_bits(quotient(extent, top));
@@ -76,17 +75,17 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
 }
 
 /// The integer nearest to x / step (ties to even) within [low, high]. With a `noise` uniform over (-1/2, 1/2), one of
-/// the two integers next to x / step, the nearer one more often: x / step on average. Multiples of a step stay. 0 if
-/// `step` is 0, or not finite, in a block that decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22.
+/// the two integers next to x / step, the nearer one more often. The average is x / step, and multiples of a step stay.
+/// Returns 0 for a step of 0, and in a block that decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22.
 ///
-/// Rounded twice: 1 / step, and its product with x. Then adding 1.5 * 2^23 leaves the integer in the low mantissa bits,
-/// by operations that vectorise for every instruction set and give equal bits on all. As integers, such sums order like
-/// the floats, even far out of range. So integers are clamped: their minimum is one operation, that of floats several.
+/// Rounds 1 / step, and the product of that and x. Then adds 1.5 * 2^23, which leaves the integer in the low bits of
+/// the mantissa. These operations vectorise for every instruction set, with equal bits. The sum's bits are clamped as
+/// an integer, which is right even far out of range. A minimum of integers is one operation, of floats several.
 template <std::same_as<float>... Noise>
 constexpr ZEROPP_HOST_DEVICE std::int32_t nearest_code(float x, float step, std::int32_t low, std::int32_t high,
                                                        Noise... noise) noexcept {
-    // Both depend on the block alone, so that compilers hoist them out of loops. They would not hoist a division in a
-    // branch.
+    // `extent` and `inverse` depend on the block alone, so that compilers hoist them out of loops. A division in a
+    // branch would not be hoisted.
     const bool extent = step != 0;
     const float inverse = quotient(1.0f, extent ? step : 1.0f);
     constexpr float middle = 12582912.0f;
@@ -98,7 +97,7 @@ constexpr ZEROPP_HOST_DEVICE std::int32_t nearest_code(float x, float step, std:
     const float steps = (product(x, extent ? inverse : 0.0f) + ... + noise);
     const auto code = static_cast<std::int32_t>(float_bits(steps + middle));
     const std::int32_t raised = code < lowest ? lowest : code;
-    // Named: GCC would subtract in both arms of a conditional, and have no minimum.
+    // A variable: otherwise GCC subtracts in both arms of the conditional, and finds no minimum instruction.
     const std::int32_t bounded = raised > highest ? highest : raised;
     return bounded - zero;
 }

@@ -9,9 +9,9 @@
 
 namespace zeropp {
 
-/// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code. Subnormals are exact,
-/// and there are both zeros. `LargestCode` is the code of the largest finite value. Codes above it are NaN; in IEEE
-/// formats, the first of them is infinity.
+/// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code, with subnormals and
+/// both zeros. `LargestCode` is the code of the largest finite value. Codes above `LargestCode` are NaN; in IEEE
+/// formats, the first of these is infinity.
 ///
 /// Source     OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0
 template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
@@ -25,16 +25,16 @@ private:
     static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
     static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
 
-    /// Largest power of two not above a float, as bits; `magnitude` is the float's bits without the sign. At least this
-    /// format's smallest normal value, because the format's subnormals have equal distances.
+    /// Bits of the largest power of two not above a float. `magnitude` has the float's bits without the sign. At least
+    /// this format's smallest normal value, because subnormals are as far apart as the smallest normal values.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
         const std::uint32_t power = magnitude & infinity_bits;
         return power < smallest_normal_bits ? smallest_normal_bits : power;
     }
 
-    /// The float with its last bit at the last bit of this format in a binade. Adding it rounds, and leaves the number
-    /// of units in its low bits. No selection depends on float arithmetic: compilers would make it a branch, and leave
-    /// the loop scalar.
+    /// The float with this format's unit in the last place, in `binade`, as its own unit in the last place. Adding it
+    /// to x rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
+    /// compilers would make a branch of that, and leave loops scalar.
     static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
         return bits_float(binade + (shift << 23));
     }
@@ -51,18 +51,19 @@ private:
     }
 
 public:
-    /// Number of bits of a code, sign included, and of its mantissa.
+    /// Number of bits of a code, the sign included.
     static constexpr int bits = 1 + ExponentBits + MantissaBits;
     static constexpr int mantissa_bits = MantissaBits;
     static constexpr std::uint32_t sign_bit = 1u << (bits - 1);
-    /// The largest finite value, and the exponent of its power of two.
+    /// The largest finite value.
     static constexpr float largest = bits_float((LargestCode << shift) + rebias);
+    /// Exponent of the largest power of two not above `largest`.
     static constexpr int largest_exponent = static_cast<int>(float_bits(largest) >> 23) - 127;
 
-    /// The code nearest to x, ties to the even one; the largest finite value if x is above it, Inf or NaN.
+    /// The code nearest to x, ties to the even code. For larger |x|, Inf and NaN: `LargestCode`, with the sign of x.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x) noexcept {
         const std::uint32_t sign = (float_bits(x) >> (32 - bits)) & sign_bit;
-        // Clamped as an integer, so that no compiler contracts a product that gave x with the addition below.
+        // Clamped as an integer, so that no compiler fuses the addition below with a product that has given x.
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const std::uint32_t bounded = magnitude < float_bits(largest) ? magnitude : float_bits(largest);
         const std::uint32_t binade = binade_of(bounded);
@@ -82,8 +83,8 @@ public:
         return bits_float(sign | float_bits(finite) | special_bits(magnitude));
     }
 
-    /// Bound of |decode(encode(x)) - x| for finite x: half a unit in its last place, or its excess over the largest
-    /// value, rounded to nearest.
+    /// Bound of |decode(encode(x)) - x| for finite x: half a unit in the last place of x in this format. For |x| above
+    /// the largest value, |x| minus that, rounded to float.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x) noexcept {
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const float half_unit = bits_float(binade_of(magnitude) - ((MantissaBits + 1u) << 23));
@@ -110,7 +111,7 @@ struct e8m0 {
     std::uint8_t bits;
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
-        // The ends are a denormal and a NaN, each with the bit below the exponent.
+        // 0 and 0xff are a denormal and a NaN: floats with the highest bit of the mantissa.
         const bool end = bits == 0 || bits == 0xff;
         return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
     }

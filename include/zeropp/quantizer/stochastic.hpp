@@ -14,8 +14,8 @@ namespace zeropp {
 ///
 /// The noise of an element is a function of (seed, step, noise_phase, its index in the whole tensor, whether it is a
 /// sum). So bits are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank
-/// another seed, so that errors of ranks are independent, and each step its number. Decoding needs neither. Collectives
-/// of one phase and step that round each other's results, as two all-gathers of one tensor, need seeds of their own.
+/// another seed, so that errors of ranks are independent, and each step another number. Decoding needs neither seed nor
+/// step. If two collectives of one phase and step round each other's results, give each another seed.
 ///
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>
@@ -45,7 +45,7 @@ struct stochastic : Base {
     /// Changes the noise from that of `reduction` to that of `phase`.
     constexpr void enter(noise_phase phase) noexcept { seed += static_cast<std::uint64_t>(phase) * 0x9e3779b97f4a7c15; }
 
-    /// Twice the bound of `Base`: x may go to the farther of two codes.
+    /// Twice the bound of `Base`, because x may become the farther one of two codes.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept
         requires bounded_quantizer<Base>
     {

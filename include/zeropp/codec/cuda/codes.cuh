@@ -80,20 +80,20 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
     }
 }
 
-/// Granules and bytes of a group of ternary codes.
+/// Number of granules of a group of ternary codes (`group_granules`), and number of bytes (`group_bytes`).
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_granules = ternary_group<Q> / granule_size;
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_bytes = ternary_bytes(ternary_group<Q>, ternary_group<Q>);
 
-/// Codes of `elements` elements of a granule. `codes` are of the tensor, as are the granule's number.
+/// Codes of the first `elements` elements of a granule. `codes` are a tensor's, in which the granule has this index.
 template <quantizer Q, bool Constant = true>
 __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std::size_t granule, int elements) {
     if constexpr (ternary_quantizer<Q>) {
         constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
         const auto before = static_cast<unsigned>(granule % group_granules<Q>) * granule_size;
         const std::byte* const from = codes + granule / group_granules<Q> * group_bytes<Q> + before / in_byte;
-        // Codes of the granule before, in the first byte.
+        // Number of codes in the first byte that belong to the granule before.
         const unsigned ahead = before % in_byte;
         std::uint32_t all = 0;
 #pragma unroll
@@ -112,8 +112,8 @@ __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std:
     }
 }
 
-/// Stores the codes of a granule, of which the first `elements` have room in the message. All threads of a warp must
-/// call this together, each group's granules in consecutive threads.
+/// Stores the codes of a granule, as far as the message has room: for the section's first `elements` elements. All
+/// threads of a warp must call this together, each group's granules in consecutive threads.
 template <ternary_quantizer Q>
 __device__ void store_ternary(std::byte* codes, std::size_t granule, const packed_codes<2>& p, std::size_t elements) {
     constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
@@ -136,14 +136,14 @@ __device__ void store_ternary(std::byte* codes, std::size_t granule, const packe
     }
 }
 
-/// Granules, up to four, in one access to codes; 1 if their codes cannot be split by words or parts of one.
+/// Number of granules, up to four, that share one access to codes; 1 unless a granule's codes are 1, 2, 4 or 8 bytes.
 template <quantizer Q>
 inline constexpr int granules_together = ternary_quantizer<Q>                                          ? 1
                                          : Q::code_bits == 1 || Q::code_bits == 2 || Q::code_bits == 4 ? 4
                                          : Q::code_bits == 8                                           ? 2
                                                                                                        : 1;
 
-/// Codes of `Run` whole granules in a row, the first at a multiple of `Run` in a tensor's codes.
+/// Codes of `Run` whole granules in a row. The first one's index in the tensor is a multiple of `Run`.
 template <int Bits, int Run>
 struct code_run {
     static constexpr int bytes = Run * Bits;

@@ -25,7 +25,7 @@ struct decode_kernel {
     /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
     /// Most granules in a row for a thread. Four fill a window of 32 elements, which is then rotated in one thread.
-    /// Otherwise one, because threads have to trade the elements of several before they store them.
+    /// Otherwise one, because threads have to trade the elements of several granules before they store them.
     static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 1;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
@@ -110,7 +110,7 @@ private:
 
     struct found_section {
         std::size_t i;
-        std::size_t before;  // granules before it, of whole blocks
+        std::size_t before;  // number of granules before the section, of whole blocks
     };
     __device__ found_section section_of(std::size_t granule) const {
         const std::size_t i = where.section_of(granule / block_granules, Source::block_size);

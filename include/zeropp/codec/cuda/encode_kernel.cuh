@@ -39,7 +39,7 @@ struct encode_kernel {
 
     static constexpr int block_granules = Q::block_size / granule_size;
 
-    // Consecutive lanes share the bytes of ternary codes: a team holds a group of their granules at a time.
+    // Consecutive lanes share bytes of ternary codes, so a team holds a group of codes (layout/ternary.hpp) at a time.
     using tile_shape = detail::tile_shape<values, block_granules, ternary_quantizer<Q> ? 1 : Source::together,
                                           ternary_quantizer<Q> ? 16 : 8>;
     static constexpr int most_granules = tile_shape::most_granules;
@@ -74,7 +74,7 @@ struct encode_kernel {
             if constexpr (Slices::is_list && !windows_join_blocks) {
                 encode_list(message, s);
             } else {
-                // Each section starts with another thread block, so that small ones keep all busy.
+                // Each section starts with another thread block, so that small sections keep all thread blocks busy.
                 for (std::size_t i = 0; i != where.sections(); ++i) {
                     const section_cursor part = open(message, where.at(i), i, s);
                     if constexpr (Slices::is_list) {
@@ -113,8 +113,8 @@ private:
                 message + layout.params_at(of.place)};
     }
 
-    /// True if a window to rotate back may span tiles of a list: it is larger than a block, and than the unit at which
-    /// a list's tensors begin.
+    /// True if a window to rotate back may span tiles of a list. Such a window is larger than a block, and than the
+    /// unit at which a list's tensors begin.
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
@@ -158,7 +158,7 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes `Blocks` blocks of a section for each team; a team's first is first + team. `Whole`: all elements exist.
+    /// Encodes `Blocks` blocks of a section for each team, from block first + team on. `Whole`: all elements exist.
     template <int Blocks, bool Whole>
     __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
         const std::size_t mine =
@@ -171,7 +171,7 @@ private:
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
-        // Calls use(n, its number, its elements, its fragment) for the granules n of block r.
+        // Calls use(n, index in the section, number of elements, fragment) for each granule n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
@@ -244,7 +244,7 @@ private:
         }
     }
 
-    /// Stores the new residuals of blocks. `lost` has each thread's stats of them, `p` the blocks' parameters.
+    /// Stores the new residuals of blocks. `lost` has each thread's stats of residuals, `p` the blocks' parameters.
     template <int Blocks, bool Whole, class Block, class ForEachGranule>
     __device__ void keep_lost(typename Residuals::stats (&lost)[std::size_t{Blocks}],
                               const params (&p)[std::size_t{Blocks}], const section_cursor& part, Block block,
@@ -299,7 +299,7 @@ private:
         }
     }
 
-    /// f <- new residuals, of the error of `codes`.
+    /// f <- new residuals, made of the errors of `codes`.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
         decode_granule(q, codes, p, [&](int i, float x) { f.x[i] -= x; });

@@ -74,7 +74,7 @@ struct raw_granule {
     __device__ void to_floats(float (&x)[granule_size]) const {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half>) {
-            // One instruction in place of eleven. It changes a NaN's bits: a granule with one takes the loop below.
+            // One instruction in place of eleven. It changes a NaN's bits: a granule with a NaN takes the loop below.
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(at(i).bits));
             bool done = true;
@@ -90,7 +90,7 @@ struct raw_granule {
     __device__ static raw_granule from_floats(const float (&x)[granule_size]) {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
-            // Half an instruction in place of nine. It changes a NaN's bits: a granule with one takes the loop below.
+            // One instruction for two elements, not 18. It changes a NaN's bits: granules with NaN take the loop below.
             raw_granule r;
             bool nan = false;
 #pragma unroll
@@ -118,7 +118,7 @@ struct raw_granule {
 struct float_granule {
     float x[granule_size];
 
-    /// to <- the floats. As raw_granule has it: a NaN keeps its bits in either case.
+    /// to <- the floats, with a NaN's bits. `KeepNan` is for a call that also fits a raw_granule.
     template <bool KeepNan = true>
     __device__ void to_floats(float (&to)[granule_size]) const {
 #pragma unroll
@@ -126,7 +126,7 @@ struct float_granule {
     }
 };
 
-/// The largest magnitude of eight elements; NaN if one is.
+/// The largest magnitude of eight elements; NaN if an element is NaN.
 __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     float most = 0;
 #pragma unroll
@@ -241,9 +241,9 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
 }
 
 /// Stores N granules in a row from `to` on; the next thread's follow them. `aligned`: all start on 16-byte boundaries.
-/// Lanes then trade pieces, so that an instruction of a warp stores a row of bytes. With gaps between its pieces, the
-/// L2 cache would take each sector of 32 bytes twice. So decoding int4 to fp32 had .49 of a copy's speed on an H100, in
-/// place of .91. All threads of a warp must call this together.
+/// Lanes then trade 16 bytes at a time, so that an instruction of a warp stores a row of bytes. With gaps in the row,
+/// the L2 cache would take each sector of 32 bytes twice. So decoding int4 to fp32 had .49 of a copy's speed on an
+/// H100, in place of .91. All threads of a warp must call this together.
 template <std::size_t N, class T>
 __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool aligned) {
     constexpr std::size_t pieces_of_lane = N * static_cast<std::size_t>(raw_granule<T>::accesses);
@@ -268,7 +268,7 @@ __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool a
     for (std::size_t n = 0; n != N; ++n) store_whole_granule(to + n * granule_size, r[n], aligned);
 }
 
-/// x[i] <- 0 if it is not finite. If all are finite, as is the rule, this costs one multiplication for each.
+/// x[i] <- 0 if x[i] is not finite. If all are finite, as is the rule, this costs one multiplication for each.
 __device__ inline void drop_non_finite(float (&x)[granule_size]) {
     float zero = 0.0f;
 #pragma unroll

@@ -39,7 +39,7 @@ __device__ void merge_in_warp(Stats (&stats)[N]) {
     }
 }
 
-/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block must call it.
+/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block call this.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_stats(Stats (&stats)[N]) {
     static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");
@@ -110,7 +110,7 @@ __device__ inline void add_products(float& a, float& b, float x, float y, float 
 #endif
 }
 
-/// True if every product of a code and its multiplier is a float: codes have 8 significant bits at most, and a scale
+/// True if every product of a code and its multiplier is a float. Codes have 8 significant bits at most, and a scale
 /// that is stored in 16 bits has 11. So a sum of products needs no rounded product. No message that was encoded has a
 /// product above the largest float.
 template <integer_quantizer Q>
@@ -138,8 +138,8 @@ template <int Bits>
 struct integer_converter {
     static_assert(Bits >= 2 && Bits <= 8);
 
-    /// Two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows
-    /// 2 * (lane % 4) and the next (PTX ISA, mma.m16n8k8).
+    /// Two halves of the identity matrix (PTX ISA, mma.m16n8k8) that this thread supplies: column lane / 4, row 2 *
+    /// (lane % 4) and the next row.
     std::uint32_t identity;
 
     __device__ explicit integer_converter(unsigned thread)

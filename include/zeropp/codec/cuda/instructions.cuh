@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Instructions of the kernels that C++ has no words for, and their C++ for emulated kernels: wide accesses to memory,
-/// exchanges between lanes, bytes and bits of words, products.
+/// Instructions of the kernels that C++ has no words for: wide accesses to memory, exchanges between lanes, bytes and
+/// bits of words, products. Emulated kernels have them in C++.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace zeropp::detail {
 
-/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any.
+/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any memory.
 template <class T>
 __device__ T* into_global_memory(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -37,7 +37,7 @@ using widest_access = std::conditional_t<
                        std::conditional_t<Bytes % 4 == 0, std::uint32_t,
                                           std::conditional_t<Bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
 
-/// to <- `Bytes` bytes, with the unused end of the last word zero.
+/// Loads `Bytes` bytes into the words `to`; the unused end of the last word is zero.
 template <int Bytes, bool Constant, std::size_t N>
 __device__ void load_words(const void* from, std::uint32_t (&to)[N]) {
     using access = widest_access<Bytes>;
@@ -59,7 +59,7 @@ __device__ void load_words(const void* from, std::uint32_t (&to)[N]) {
     }
 }
 
-/// to <- `Bytes` bytes of words.
+/// Stores the first `Bytes` bytes of the words `from`.
 template <int Bytes>
 __device__ void store_words(void* to, const std::uint32_t* from) {
     using access = widest_access<Bytes>;
@@ -77,7 +77,7 @@ __device__ void store_words(void* to, const std::uint32_t* from) {
     }
 }
 
-/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All
+/// Transposes 16-byte words among N lanes: pieces[c] of lane l becomes pieces[l] of lane c. N is a power of two. All
 /// threads of a warp must call this together.
 template <std::size_t N>
 __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
@@ -114,7 +114,7 @@ __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t hi
 #endif
 }
 
-/// Four bytes of high:low. Each four bits of `selector`, lowest first, select one.
+/// Four bytes of high:low. Each four bits of `selector`, lowest first, select one byte.
 __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(low, high, selector);

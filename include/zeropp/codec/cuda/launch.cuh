@@ -56,14 +56,14 @@ int resident_blocks() {
 #endif
 }
 
-/// All slots have as many thread blocks, rounded down. With this many for each slot, or this many times as many as the
+/// All slots have an equal number of thread blocks, rounded down. With 16 for each slot, or 16 times as many as the
 /// device holds, rounding leaves little of the device idle.
 inline constexpr std::size_t hardly_rounded = 16;
 
 /// Runs kernel() on a thread block for each tile of each slot, but on no more than the device holds at a time. Where
-/// the slots cannot share these equally, there are up to `hardly_rounded` times as many. Kernels loop over the rest. On
-/// an H100, five times as many cost sums of 4-bit messages up to 17 % at 64 MB, and saved other kernels at most 4 %.
-/// Throws cuda_error if the launch fails.
+/// the slots cannot share these blocks equally, there are up to `hardly_rounded` times as many. Kernels loop over the
+/// rest. On an H100, five times as many cost sums of 4-bit messages up to 17 % at 64 MB, and saved other kernels at
+/// most 4 %. Throws cuda_error if the launch fails.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;

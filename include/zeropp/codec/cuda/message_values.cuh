@@ -38,7 +38,7 @@ struct kernel_residuals<none> {
     __device__ static cursor open(const section&, int) { return {}; }
 };
 
-/// `previous` and `next` may be the same memory: each granule is read by the thread that writes it, before it does.
+/// `previous` and `next` may be the same memory: each thread reads a granule before it writes that granule.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !refitting_quantizer<Storage> && !stochastic_quantizer<Storage> &&
@@ -57,7 +57,7 @@ struct kernel_residuals<feedback<Storage>> {
     static constexpr bool has_params = params_bytes<Storage> != 0;
     using stats = typename Storage::stats;
 
-    /// Residuals of a section: previous and next codes of its tensor, bytes from these to parameters, first granule.
+    /// Residuals of a section: previous and next codes of its tensor, bytes from codes to parameters, first granule.
     struct cursor {
         const std::byte* previous;
         std::byte* next;
@@ -82,7 +82,7 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- new residuals: the quantization errors, or the old residuals where an error is not finite.
+    /// error <- new residuals, by `next_residual` of the old residuals and the quantization errors.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
@@ -137,7 +137,7 @@ private:
     }
 };
 
-/// Elements of section i, `of`, that a message has room for: its own, and padding before the next section.
+/// Number of elements that a message has room for in section `of`, of index i: with padding before the next section.
 template <quantizer Q, class Slices>
 __device__ std::size_t room_of(const Slices& where, const section& of, std::size_t i) {
     if (ternary_quantizer<Q> && i + 1 != where.sections()) {

@@ -17,12 +17,12 @@ __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
     return (granule * granule_size / window + 1) * window <= size;
 }
 
-/// Rotates N granules of each thread, or back, in windows of `Size` elements. Counted from a multiple of `Size`
-/// elements, granule n of a thread is number
-///     team * Lanes * PerLane + n % PerLane / Run * Lanes * Run + lane * Run + n % Run,
-/// with team = thread / Lanes, lane = thread % Lanes, and whole thread blocks beyond for n / PerLane. So each bit of
-/// that number is a bit of the thread's or of n. A pair is at most 16 granules apart: it lies in one thread, or is
-/// exchanged within a warp.
+/// Rotates N granules of each thread, or rotates them back, in windows of `Size` elements. Counted from a multiple of
+/// `Size` elements, granule n < PerLane of a thread has the index
+///     team * Lanes * PerLane + n / Run * Lanes * Run + lane * Run + n % Run,
+/// with team = thread / Lanes and lane = thread % Lanes. The next PerLane granules lie a whole thread block's granules
+/// further, and so on. So each bit of an index is a bit of the thread's index or of n. A pair is at most 16 granules
+/// apart: it lies in one thread, or is exchanged within a warp.
 ///
 /// Granules with whole(n) false stay as they are. All threads of the warp must call this.
 template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>

@@ -9,7 +9,7 @@
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          elements of the window in which values must be rotated back; 1 for none
 ///   `loaded_bytes`      bytes that are loaded for a granule
-///   `loaded_words`      registers that they take until the fragment is made
+///   `loaded_words`      registers of a loaded granule, until its fragment is made
 ///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
 ///   `together`          number of granules in a row that one thread best fetches
 ///   `fetch_whole<Run>`  loads whole granules, Run in a row each time; all threads of a warp must call this, and
@@ -34,7 +34,7 @@ __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
 
-/// Calls use(std::true_type or false_type) once for many accesses: none waits until another's words are put together.
+/// Calls use(std::true_type or false_type) once for many loads: none waits until words of another are put together.
 template <class Use>
 __device__ void once_aligned(bool aligned, Use use) {
     if (aligned) {

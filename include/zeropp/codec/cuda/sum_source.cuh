@@ -45,7 +45,8 @@ struct coded_granule {
     }
 };
 
-/// Initial sums of messages of Q, which keep every first value as it is. Products of integers are never -0.
+/// Sums before the first message of Q: adding a value keeps the value's bits. They are -0, or +0 for integer codes,
+/// since a code times its multiplier is never -0.
 template <quantizer Q>
 __device__ float_granule no_sums() {
     constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
@@ -70,7 +71,7 @@ __device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
                     float& a = sums[k].x[i];
                     float& b = sums[k].x[j];
                     if constexpr (Begin) {
-                        // Products of integers never underflow: with +0 none is -0, fused or not.
+                        // A code times its multiplier never underflows. With +0 added, fused or not, it is never -0.
                         if (c == 0) {
                             a = fused(x, multiplier, 0.0f);
                             b = fused(y, multiplier, 0.0f);
@@ -133,7 +134,7 @@ struct message_source {
                 of.count};
     }
 
-    /// x <- sums, once they are rotated back, as values.
+    /// Divides sums, which are rotated back, by `divisor`.
     __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 
     /// Calls use(c, n, granule(n) of message c) for `Messages` messages, and moves `message` on to the next. `Run`
@@ -204,18 +205,18 @@ struct sum_source : message_source<From> {
     }
 };
 
-/// Source: sums over messages, four at a time, then the rest one by one.
+/// Source: sums over messages, adding four messages at a time, then the rest one by one.
 template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;
 
     using raw = float_granule;
     using fragment = raw;
-    /// At most 2: the sums of all are in registers while codes are loaded.
+    /// At most 2: the sums of all granules are in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
-    /// Codes of one step, while the next step's are loaded.
+    /// Registers for the codes of one step, while codes of the next step are loaded.
     static constexpr int scratch_words =
         2 * in_flight * message_source<From>::coded_words + message_source<From>::integer_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;

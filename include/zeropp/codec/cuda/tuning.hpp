@@ -9,7 +9,7 @@ namespace zeropp::detail {
 /// Threads of a thread block, in every kernel.
 inline constexpr int kernel_threads = 256;
 
-/// Bytes that each thread requests before it uses the first.
+/// Number of bytes that each thread requests before it uses the first of them.
 inline constexpr int bytes_in_flight = 64;
 
 /// 32-bit registers that a thread may use for fragments, loaded or made.
@@ -31,13 +31,13 @@ constexpr int granules_in_flight(int bytes, int words) {
 }
 
 /// Thread blocks that a multiprocessor has registers for, if a thread's fragments take `words` registers. With three, a
-/// thread has 80 registers, with two 128. About fifty hold no values.
+/// thread has 80 registers, with two 128. About fifty of these hold no fragments.
 constexpr int resident_blocks_for(int words) { return words < fragment_registers ? 3 : 2; }
 
 /// Number of granules of a block for each lane of its team. Each lane repeats the work for a whole block, so lanes take
-/// many. But eight lanes read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes. A block that
-/// fits a warp's registers stays in one warp, which needs no barrier. At least `run` granules, which lie in a row. At
-/// least `fewest` lanes, if the block has as many granules.
+/// many granules. But eight lanes read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes. A
+/// block that fits a warp's registers stays in one warp, which needs no barrier. At least `run` granules, which lie in
+/// a row. At least `fewest` lanes, if the block has as many granules.
 constexpr int lane_granules(int block_granules, int in_flight, int in_registers, int run, int fewest) {
     int n = block_granules < fewest ? 1 : block_granules / fewest;
     if (n > in_flight) n = in_flight;
@@ -47,7 +47,7 @@ constexpr int lane_granules(int block_granules, int in_flight, int in_registers,
 }
 
 /// Number of granules in a row that a thread takes, so that their codes are one access. The source is best fetched
-/// `together` in a row. 1 if a block does not stay in registers for `most` granules of each thread.
+/// `together` in a row. 1 if a block does not fit into a thread block's registers, `most` granules for each thread.
 constexpr int granules_in_a_row(int block_granules, int most, int together) {
     if (block_granules / most > kernel_threads) return 1;
     const int run = together < most ? together : most;
@@ -61,12 +61,12 @@ struct tile_shape {
     /// Number of granules that a thread has registers for.
     static constexpr int most_granules = granules_in_registers(Values::fragment_words);
     static constexpr int run = granules_in_a_row(BlockGranules, most_granules, Together);
-    /// Granules of a block for each thread of its team.
+    /// Number of granules of a block that each thread of a team takes.
     static constexpr int granules_per_lane =
         lane_granules(BlockGranules, Values::in_flight, most_granules, run, Fewest);
     static constexpr int lanes = BlockGranules / granules_per_lane;
     static constexpr int teams = kernel_threads / lanes;
-    /// Blocks of a tile for each team.
+    /// Number of blocks of a tile that each team takes.
     static constexpr int team_blocks =
         granules_per_lane < Values::in_flight ? Values::in_flight / granules_per_lane : 1;
     static constexpr int blocks = teams * team_blocks;

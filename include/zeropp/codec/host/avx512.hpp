@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// AVX-512 loops that compilers do not vectorise well: sums of codes, look-up in a table in a register, halves.
-/// Compilers' own vectors are used, because <immintrin.h> would take longer to compile than the rest of the codec. Bits
-/// equal the generic loops'.
+/// AVX-512 loops that compilers do not vectorise well: sums of decoded codes, codes looked up in a table, and
+/// conversion of halves. Uses the compilers' vector types, because <immintrin.h> takes longer to compile than the rest
+/// of the codec. Results have the bits of the generic loops.
 
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -20,7 +20,7 @@
 
 namespace zeropp::detail::avx512 {
 
-/// True if an AVX-512 loop takes a count of type `Size`: the type says that it is a multiple of N.
+/// True if a count of type `Size` is known to be a multiple of N, and its loop is compiled for AVX-512.
 template <class Size, std::size_t N>
 inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 
@@ -34,7 +34,7 @@ using unsigned_bytes [[gnu::vector_size(16)]] = unsigned char;
 
 inline constexpr std::size_t lanes = 16;
 
-/// Loads and stores one vector of floats: GCC keeps arrays of vectors in memory.
+/// Loads or stores one vector of floats. std::memcpy into an array of vectors would make GCC keep the array in memory.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats loaded(const float* from) {
     floats x;
     std::memcpy(&x, from, sizeof x);
@@ -42,7 +42,7 @@ inline constexpr std::size_t lanes = 16;
 }
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline void store(floats x, float* to) { std::memcpy(to, &x, sizeof x); }
 
-/// Sixteen bytes as integers, sign- or zero-extended. GCC 12 would convert them one by one.
+/// Sixteen bytes as integers, sign- or zero-extended. GCC 12 would convert the bytes one by one without the builtin.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints signed_ints(const std::byte* from) {
     bytes b;
     std::memcpy(&b, from, sizeof b);
@@ -62,7 +62,6 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-/// Sixteen halves as floats.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats floats_of(half_shorts halves) {
 #if defined(__clang__)
     return __builtin_ia32_vcvtph2ps512_mask(halves, floats{}, 0xffff, 4);
@@ -71,7 +70,7 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-/// table[indices & 15]
+/// table[i & 15], for each i of `indices`.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats found(floats table, ints indices) {
 #if defined(__clang__)
     return __builtin_ia32_permvarsf512(table, indices);
@@ -80,11 +79,11 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-/// to[i] <- table[code i], for n 4-bit codes. Requires n to be a multiple of 32.
+/// to[i] <- table[code i], for n packed 4-bit codes. Requires n to be a multiple of 32.
 template <class T>
     requires(sizeof(T) == 2)
 ZEROPP_DETAIL_AVX512 void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
-    // The instruction reads five bits of an index, of which the fifth is not cleared: so the table is there twice.
+    // The instruction reads five bits of an index, and the fifth may be of the next code. So the table is there twice.
     half_shorts once;
     std::memcpy(&once, table, sizeof once);
     const shorts twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
@@ -108,14 +107,14 @@ ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16])
     std::memcpy(table, &products, sizeof products);
 }
 
-/// sums[i] <- tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this order, added to sums[i] if
-/// `adds`. For n 4-bit codes in messages `stride` bytes apart. Requires n to be a multiple of 32 * Pairs, with `Pairs`
-/// pairs of vectors in registers.
+/// sums[i] <- (sums[i] if `adds`) + tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this
+/// order. For n 4-bit codes, in messages `stride` bytes apart. Keeps `Pairs` pairs of vectors of sums in registers.
+/// Requires n to be a multiple of 32 * Pairs.
 template <std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
     for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
-        // Elements with even and odd indices: the lower and upper bits of bytes.
+        // Sums of elements with even indices, in the lower bits of bytes, and with odd indices, in the upper bits.
         floats even[Pairs];
         floats odd[Pairs];
         std::size_t m = 0;
@@ -161,7 +160,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
     }
 }
 
-/// Loads 32 8-bit two's complement codes as floats.
+/// Loads 32 two's complement codes of 8 bits as floats.
 struct integers {
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
         to[0] = __builtin_convertvector(signed_ints(codes), floats);
@@ -169,8 +168,8 @@ struct integers {
     }
 };
 
-/// Loads 32 finite 8-bit floats with `MantissaBits` 3 (`e4m3`) or 2 (`e5m2`), as floats times `unit`. They become
-/// halves first: as a half, an `e4m3` has 2^-8 of its value.
+/// Loads 32 finite 8-bit floats with `MantissaBits` 3 (`e4m3`) or 2 (`e5m2`), as floats times `unit`. Their bits are
+/// moved into halves first. The half has 2^-8 of the value of an `e4m3`.
 template <int MantissaBits>
 struct small_floats {
     static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
@@ -193,7 +192,7 @@ struct small_floats {
             __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
     }
 
-    /// True if n codes are finite, as `load` requires. Requires n to be a multiple of 32.
+    /// True if all n codes are finite, as `load` requires. Requires n to be a multiple of 32.
     ZEROPP_DETAIL_AVX512 static bool finite(const std::byte* codes, std::size_t n) {
         using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
         constexpr unsigned char beyond = MantissaBits == 3 ? 0x7f : 0x7c;
@@ -212,9 +211,9 @@ struct small_floats {
     }
 };
 
-/// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in
-/// this order, added to sums[i] if `adds`. For n 8-bit codes in messages `stride` bytes apart. Requires n to be a
-/// multiple of 32 * Pairs, with `Pairs` pairs of vectors in registers.
+/// sums[i] <- (sums[i] if `adds`) + product(code i of message 0, multipliers[0]) + ..., in the order of messages. For n
+/// 8-bit codes, which `Codes` loads, in messages `stride` bytes apart. Keeps `Pairs` pairs of vectors of sums in
+/// registers. Requires n to be a multiple of 32 * Pairs.
 template <class Codes, std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
@@ -260,8 +259,8 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
     for (std::size_t i = 0; i != n; ++i) x[i] *= factor;
 }
 
-/// to[i] <- n halves as floats. Returns false, with `to` unspecified, if one is NaN, which the instruction would
-/// quieten. Requires n to be a multiple of 16.
+/// to[i] <- half i as a float, for n halves. Returns false, with `to` unspecified, if a half is NaN: the instruction
+/// would turn a signalling NaN into a quiet one. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_t n, float* to) {
     half_shorts any_nan = {};
     for (std::size_t i = 0; i != n; i += lanes) {
@@ -275,7 +274,7 @@ ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_
     return std::memcmp(&any_nan, &none, sizeof none) == 0;
 }
 
-/// to[i] <- n floats as halves, NaN as `half` converts it. Requires n to be a multiple of 16.
+/// to[i] <- from[i] as a half, with the NaN that `half` makes, for n floats. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t n, void* to) {
     for (std::size_t i = 0; i != n; i += lanes) {
         floats x;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Encodes blocks of floats to codes and parameters on the host, and decodes them.
+/// Encodes blocks of floats as codes and parameters on the host, and decodes codes.
 
 #include <zeropp/codec/host/pack.hpp>
 #include <zeropp/codec/host/share.hpp>
@@ -19,14 +19,13 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Number of blocks fitted before the first is encoded. Hides the latency of the division.
+/// Number of blocks that are fitted before the first of them is encoded, so that latencies of their divisions overlap.
 template <quantizer Q>
 inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / static_cast<std::size_t>(Q::block_size), 1);
 
-/// Elements of a granule, the unit for which noise is made.
+/// Number of elements for which one call of a stochastic_quantizer's `noise` returns noise.
 inline constexpr std::size_t granule_elements = 8;
 
-/// params[b] <- parameters of block b of n values, by the quantizer's `fit`.
 template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
@@ -36,14 +35,14 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
     });
 }
 
-/// params[b] <- better parameters of block b of n values than the fitted ones, if Q fits twice. At most
-/// `stretch_blocks` blocks.
+/// params[b] <- parameters of block b of the n values, by the `refit` of a refitting_quantizer; does nothing for
+/// others. Before, params[b] are by `fit`. Requires at most `stretch_blocks` blocks.
 template <quantizer Q, class Size>
 void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
                   [[maybe_unused]] typename Q::params* params) {
     if constexpr (refitting_quantizer<Q>) {
         constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-        // All sums before the first refit, so that the latency of one overlaps with others.
+        // Makes the sums of all blocks before the first refit, so that latencies of refits overlap.
         typename Q::sums sums[stretch_blocks<Q>];
         for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
             const typename Q::params fitted = params[begin / block_size];
@@ -55,13 +54,13 @@ void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* val
     }
 }
 
-/// Identifies elements to encode: index of the first in the whole tensor, and whether they are sums.
+/// Elements to encode, as noise depends on them: the first one's index in the whole tensor, and whether all are sums.
 struct encoded_elements {
     std::size_t index;
     bool sums;
 };
 
-/// Returns p, p[i] being the noise of element `index` + i, for n elements. `noise` needs room for n + 14 floats.
+/// Address of the noise of n elements from `what` on. It lies in `noise`, which needs room for n + 14 floats.
 template <stochastic_quantizer Q>
 const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* noise) {
     const std::size_t ahead = what.index % granule_elements;
@@ -74,11 +73,11 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
     return noise + ahead;
 }
 
-/// codes <- codes of n <= `piece_size` values of one block.
+/// Encodes n <= `piece_size` values of one block into `codes`.
 template <quantizer Q, class Size>
 void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, encoded_elements what,
                   std::byte* codes) {
-    // A copy stays in registers: written codes could alias the original, if both are bytes.
+    // A copy, to stay in registers: if `of_block` has bytes, compilers assume that a stored code may change them.
     const typename Q::params params = of_block;
     constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
     code_word<Q::code_bits> words[piece];
@@ -92,7 +91,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     pack_codes<Q>(words, n, codes);
 }
 
-/// codes <- codes of n values, which begin with a block.
+/// Encodes n values into `codes`. The first value begins a block.
 template <quantizer Q, class Size>
 void encode_blocks(const Q& q, const typename Q::params* params, const float* values, Size n, encoded_elements what,
                    std::byte* codes) {
@@ -114,12 +113,11 @@ struct coded {
         : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)) {}
     // Without this, nvcc takes the constructor below for the only copy constructor.
     coded(const coded&) = default;
-    /// Converts to addresses of constant bytes.
     coded(const coded<std::remove_const_t<Byte>>& other)
         requires std::is_const_v<Byte>
         : codes(other.codes), params(other.params) {}
 
-    /// The same section of the message that begins `bytes` bytes later.
+    /// The addresses in a message that begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
         coded other = *this;
         other.codes += bytes;
@@ -129,7 +127,7 @@ struct coded {
 };
 using coded_section = coded<const std::byte>;
 
-/// Parameters of the block with element `first`, if Q has any.
+/// Parameters of the block that holds element `first` of a section. Reads nothing if Q has no parameters.
 template <quantizer Q>
 typename Q::params read_params(const coded_section& from, std::size_t first) {
     typename Q::params params;
@@ -140,8 +138,8 @@ typename Q::params read_params(const coded_section& from, std::size_t first) {
     return params;
 }
 
-/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back.
-/// `begin` is a multiple of the block size or of `piece_size`, whichever is less.
+/// Calls use(i, value) for i < n, with the decoded value of a section's element `begin` + i. Does not rotate back.
+/// Requires `begin` to be a multiple of min(block size, `piece_size`).
 template <quantizer Q, class Size, class Use>
 void decode_elements(const Q& q, const coded_section& from, std::size_t begin, Size n, Use use) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
@@ -152,7 +150,7 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
         const std::byte* const codes = from.codes + code_bytes<Q>(first);
         const auto each = [&](std::size_t i, std::uint32_t code) { use(done + i, q.decode(code, params)); };
         if constexpr (Q::code_bits == 8) {
-            // In place: a copy would be written in pieces smaller than the loads of AVX2 loops.
+            // No copy of the codes: it would be stored in smaller units than AVX2 loops load, and loads would wait.
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));
         } else {
             code_word<Q::code_bits> words[piece];

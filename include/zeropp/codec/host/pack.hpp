@@ -22,7 +22,6 @@ ZEROPP_DETAIL_INLINE_BEGIN
 static_assert(std::endian::native == std::endian::little,
               "messages are little-endian and so is every machine this runs on");
 
-/// Type of an unpacked code.
 template <int Bits>
 using code_word =
     std::conditional_t<Bits <= 8, std::uint8_t, std::conditional_t<Bits <= 16, std::uint16_t, std::uint32_t>>;
@@ -42,8 +41,8 @@ constexpr std::uint64_t part(std::uint64_t word) {
     return (word & lower) | (word & lower << Used) << (Width / 2 - Used);
 }
 
-/// `squeeze` packs eight codes of fewer than 8 bits, one in each byte, by joining pairs, fours and eights. `spread` is
-/// its inverse.
+/// `squeeze` packs eight codes of fewer than 8 bits, one in each byte of `word`, by joining pairs, fours and eights.
+/// `spread` is the inverse of `squeeze`.
 template <int Bits>
 constexpr std::uint64_t squeeze(std::uint64_t word) {
     return join<64, 4 * Bits>(join<32, 2 * Bits>(join<16, Bits>(word)));
@@ -53,7 +52,7 @@ constexpr std::uint64_t spread(std::uint64_t word) {
     return part<16, Bits>(part<32, 2 * Bits>(part<64, 4 * Bits>(word)));
 }
 
-/// Writes n codes densely, first code lowest: ceil(n * Bits / 8) bytes, unused bits zero. Requires codes below 2^Bits.
+/// Packs n codes below 2^Bits into ceil(n * Bits / 8) bytes, the first in the lowest bits. Unused bits become zero.
 template <int Bits>
 void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
@@ -68,7 +67,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        // Writes whole words, each over the unused end of the one before, while there is room.
+        // While there is room, writes whole words, each over the unused end of the word before.
         constexpr std::size_t room = ceil_div(64, Bits);
         std::size_t i = 0;
         for (; i + room <= n; i += 8) {
@@ -87,7 +86,6 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     }
 }
 
-/// Reads n packed codes.
 template <int Bits>
 void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
@@ -119,7 +117,7 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     }
 }
 
-/// The codes of each byte, one to a byte of the word.
+/// For each byte of ternary codes, a word with its five codes, one in each byte, the first in the lowest.
 inline constexpr auto ternary_words = [] {
     std::array<std::uint64_t, 256> words{};
     for (std::uint32_t byte = 0; byte != 256; ++byte) {
@@ -129,9 +127,9 @@ inline constexpr auto ternary_words = [] {
     return words;
 }();
 
-/// Writes n codes of a group, five to a byte: ceil(n / 5) bytes. Requires codes below 3.
+/// Packs n codes of a group (layout/ternary.hpp), five to a byte: ceil(n / 5) bytes. Requires codes below 3.
 inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* out) {
-    // Byte 4 of the product is the sum of the five codes times powers of 3. No byte of it exceeds 242.
+    // Byte 4 of the product is the sum of the five codes times powers of 3. Sums are at most 242, so no byte carries.
     constexpr std::uint64_t powers = 0x01'03'09'1b'51;
     std::size_t i = 0;
     for (; i + sizeof powers <= n; i += codes_in_byte) {
@@ -146,10 +144,9 @@ inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* ou
     }
 }
 
-/// Reads n codes of a group.
 inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* codes) {
     std::size_t i = 0;
-    // Whole words, each over the unused end of the one before, while there is room.
+    // While there is room, writes whole words, each over the unused end of the word before.
     for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) {
         const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
         std::memcpy(codes + i, &word, sizeof word);
@@ -162,7 +159,7 @@ inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* cod
     }
 }
 
-/// Writes n codes of Q, the first of which begins a group.
+/// Packs n codes of Q. If Q is ternary, the first code begins a group (layout/ternary.hpp).
 template <quantizer Q>
 void pack_codes(const code_word<Q::code_bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (ternary_quantizer<Q>) {
@@ -175,7 +172,7 @@ void pack_codes(const code_word<Q::code_bits>* codes, std::size_t n, std::byte* 
     }
 }
 
-/// Reads n codes of Q, the first of which begins a group.
+/// Unpacks n codes of Q. If Q is ternary, the first code begins a group (layout/ternary.hpp).
 template <quantizer Q>
 void unpack_codes(const std::byte* in, std::size_t n, code_word<Q::code_bits>* codes) {
     if constexpr (ternary_quantizer<Q>) {

@@ -18,7 +18,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Adds `old` elements to `values`. Those that are not finite count as 0 if `last` drops them.
+/// values[i] <- old[i] + values[i], for n elements. Old elements that are not finite count as 0 if `drop_non_finite`.
 template <element T, class Size>
 void add_old(const T* old, Size n, epilogue last, float* values) {
     alignas(64) float present[piece_size];
@@ -28,13 +28,13 @@ void add_old(const T* old, Size n, epilogue last, float* values) {
     }
     for (std::size_t i = 0; i != n; ++i) {
         const float sum = present[i] + values[i];
-        // The sum of two NaN is one of them, depending on the order in which a compiler adds.
+        // The sum of two NaN is either NaN, depending on the order in which a compiler adds.
         values[i] = sum == sum ? sum : quiet_nan;
     }
 }
 
-/// to[i] <- element i of a section of one message, for i in [first, first + size); `first` begins a block and a tile.
-/// A loop apart from that of sums, in which some formats would take 1.3 times as long.
+/// to[i] <- element i of a section of one message, for i in [first, first + size). `first` begins a block and a tile.
+/// In the loop of `read_section`, some formats would take 1.3 times as long.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
@@ -52,7 +52,8 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     });
 }
 
-/// to[i] <- element i of a section, for i in [first, first + size); `first` begins a block and a tile.
+/// to[i] <- element i of `source`, added to to[i] if `accumulate`, for i in [first, first + size). `first` begins a
+/// block and a tile.
 template <quantizer Q, element T>
 void read_section(const section_sum<Q>& source, std::size_t first, std::size_t size, epilogue last, T* to) {
     const message_sum<Q>& sum = source.of;
@@ -65,7 +66,7 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
         alignas(64) float buffer[piece_size];
         float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
-            // In the tensor itself, so that memory takes some sums while the next ones are computed.
+            // Sums are made in the tensor itself, so that memory takes some while the next ones are computed.
             if (!last.accumulate) sums = slice;
         }
         source(begin, n, sums);
@@ -77,8 +78,8 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Reads the slots of `where`, divided among `threads`; if `One`, of a sum of one message to replace elements. Knows no
-/// execution, so that host executions share its instances.
+/// Decodes `sum` into the elements of `tensor` that `where` names, divided among `threads`. If `One`, `sum` is one
+/// message that replaces elements. Host executions share an instance, because their type is no parameter.
 template <bool One, quantizer Q, class Slices, class Tensor>
 void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {

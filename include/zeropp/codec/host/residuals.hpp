@@ -16,7 +16,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Residuals of one section of a slot: of a shard's elements from `section::begin` on.
+/// Residuals of one section of a slot, in messages of residuals of whole shards.
 template <class Feedback>
 class section_residuals;
 
@@ -33,14 +33,13 @@ template <quantizer Storage>
 class section_residuals<feedback<Storage>> {
 public:
     static constexpr bool any = true;
-    /// Elements of a block of residuals.
     static constexpr auto block_size = static_cast<std::size_t>(Storage::block_size);
 
     section_residuals(const feedback<Storage>& f, const section& of, int slot)
         : feedback_(f), begin_(of.begin), previous_(place(f, of, slot, f.previous != nullptr ? f.previous : f.next)),
           next_(place(f, of, slot, f.next)) {}
 
-    /// values[i] += previous residual of element `begin` + i.
+    /// values[i] <- values[i] + previous residual of the section's element `begin` + i, for n elements.
     template <class Size>
     void add(std::size_t begin, Size n, float* values) const {
         if (feedback_.previous == nullptr) return;
@@ -48,7 +47,7 @@ public:
                         [&](std::size_t i, float x) { values[i] += x; });
     }
 
-    /// Stores the new residuals, made of the quantization `errors`. Overwrites `errors`.
+    /// Stores residuals of the section's n elements from `begin` on. Makes them of the quantization `errors`, in place.
     template <class Size>
     void keep(std::size_t begin, Size n, float* errors) const {
         for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {

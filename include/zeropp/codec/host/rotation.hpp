@@ -18,7 +18,8 @@ namespace zeropp::detail {
 ZEROPP_DETAIL_INLINE_BEGIN
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// A vector of `Lanes` floats, and one stage within it. Products with 1 and -1 are exact, so that they may be fused.
+/// A vector of `Lanes` floats, and one stage of the Walsh-Hadamard transform within it, of stride `Stride`. Factors of
+/// 1 and -1 are exact, so compilers may fuse products with sums.
 template <int Lanes>
 struct float_vector;
 template <>
@@ -53,7 +54,7 @@ struct float_vector<16> {
     }
 };
 
-/// Transforms in vectors of `Lanes` floats: compilers do not vectorise strides within a vector.
+/// Walsh-Hadamard transforms in vectors of `Lanes` floats. Compilers do not vectorise strides shorter than a vector.
 template <int Lanes>
 struct rotation_in_vectors {
     using floats = typename float_vector<Lanes>::type;
@@ -61,7 +62,7 @@ struct rotation_in_vectors {
     /// The bits of -0.
     static constexpr int smallest_int = std::numeric_limits<int>::min();
 
-    /// The stages within one vector, from `Stride` on, for windows of `Size`.
+    /// Walsh-Hadamard stages of the strides from `Stride` on that lie within a vector, for windows of `Size` floats.
     template <std::size_t Size, int Stride = 1>
     static void all_inside(floats& x) {
         if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
@@ -70,8 +71,8 @@ struct rotation_in_vectors {
         }
     }
 
-    /// to <- n values, each window of `Size` transformed and `scaled`; `to` may be `from`. Requires n to be a multiple
-    /// of Size and Lanes.
+    /// to <- the n values of `from`, each window of `Size` values transformed and `scaled`. `to` may be `from`.
+    /// Requires n to be a multiple of `Size` and `Lanes`.
     template <std::size_t Size>
     static void windows(const float* from, std::size_t n, float scale, float* to) {
         constexpr std::size_t lanes = Lanes;
@@ -106,7 +107,7 @@ struct rotation_in_vectors {
 };
 #endif
 
-/// One stage over N values. One loop over all windows is vectorised even if the stride is small.
+/// One stage of the Walsh-Hadamard transform over N values. In a loop over many windows, small strides are vectorised.
 template <std::size_t Stride, std::size_t N>
 void butterflies(const float* __restrict from, float* __restrict to) {
     for (std::size_t pairs = 0; pairs != N; pairs += 2 * Stride) {
@@ -117,14 +118,14 @@ void butterflies(const float* __restrict from, float* __restrict to) {
     }
 }
 
-/// x * scale, a power of two; every zero is +0. For products too small for a float, `product` leaves the sign to the
-/// compiler.
+/// x * scale for a power of two `scale`; every zero is +0. Not `product`, which leaves the sign of a product too small
+/// for a float to the compiler.
 inline float scaled(float x, float scale) {
     const std::uint32_t bits = float_bits(x * scale);
     return bits_float(bits == 0x80000000u ? 0u : bits);
 }
 
-/// result <- N / Size windows of `from` after the stages from `Stride` on, `scaled`. Stages alternate between buffers.
+/// result <- N values after Walsh-Hadamard stages of strides `Stride` to `Size` / 2, `scaled`, through two buffers.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
 void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
@@ -135,7 +136,7 @@ void rotate_windows(const float* from, float* buffer, float* other, float scale,
     }
 }
 
-/// to <- n values, whole windows rotated for Q, or rotated back, others unchanged; `to` may be `from`.
+/// to <- n values: whole windows rotated for Q, or rotated back if `back`; the rest unchanged. `to` may be `from`.
 template <quantizer Q, class Count>
 void rotate(const float* from, Count n, bool back, float* to) {
     constexpr auto size = static_cast<std::size_t>(rotation_size<Q>());

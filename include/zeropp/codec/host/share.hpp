@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Loops of the host codec: tiles that stay in the first-level cache, and parts that threads share.
+/// Loops of the host codec: over tiles, which stay in the first-level cache, and over parts, which threads divide.
 
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
@@ -15,11 +15,11 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Elements of a tile, which stays in the first-level cache. A multiple of 8, so that its codes end on a byte.
+/// Number of elements of a tile. A tile stays in the first-level cache. A multiple of 8, so that codes end on a byte.
 inline constexpr std::size_t piece_size = 256;
 
-/// Element counts known by type: the constant `Size`, or a multiple of `Unit`, in a loop compiled for `Target`. Code
-/// for other counts and targets is then not compiled.
+/// Element counts of a loop that is compiled for `Target`. The type says that the count is `Size`, or a multiple of
+/// `Unit`. So code for other counts and targets is not compiled.
 template <std::size_t Size, host_target Target>
 struct exactly {
     constexpr operator std::size_t() const { return Size; }
@@ -31,7 +31,7 @@ struct multiple_of {
     constexpr operator std::size_t() const { return value; }
 };
 
-/// True if `Size` says that the count is a multiple of N, in a loop for `Target`.
+/// True if a count of type `Size` is known to be a multiple of N, and its loop is compiled for `Target`.
 template <class Size, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on = false;
 template <std::size_t Size, host_target Target, std::size_t N>
@@ -39,8 +39,8 @@ inline constexpr bool is_multiple_on<exactly<Size, Target>, Target, N> = Size % 
 template <std::size_t Unit, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on<multiple_of<Unit, Target>, Target, N> = Unit % N == 0;
 
-/// Calls f(begin, n) for successive tiles of `Piece` elements; the last may be shorter. If the type of `size` excludes
-/// that, n is a constant by type: loops need no remainder.
+/// Calls f(begin, n) for successive tiles of `Piece` elements; the last tile may be shorter. If the type of `size`
+/// excludes a shorter tile, n is an `exactly`, so that loops over the tile need no remainder.
 template <std::size_t Piece, class F>
 void for_each_piece(std::size_t size, const F& f) {
     for (std::size_t begin = 0; begin != size; begin += std::min(Piece, size - begin)) {
@@ -68,9 +68,9 @@ void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
     }
 }
 
-/// Calls f(begin, n) for tiles of at most `Piece` elements. Whole multiples of `Unit` run with the active target's
-/// instructions. The short remainder runs in smaller baseline code, and so does everything on a baseline processor if
-/// there are wider targets.
+/// Calls f(begin, n) for successive tiles of at most `Piece` elements. All but the last size % `Unit` elements run with
+/// the instructions of the target in use; the remainder runs in baseline code. If wider targets exist but this
+/// processor has none of them, all elements run in that baseline code.
 template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;
@@ -86,22 +86,22 @@ void for_each_piece_on_target(std::size_t size, const F& f) {
 
 ZEROPP_DETAIL_INLINE_END
 
-/// One thread's share of a loop over parts, which are ranges of at most `most` elements. Every thread visits all parts
-/// in the same order; each part is taken by one thread.
+/// One thread's share of a loop over parts of at most `most` elements. Every thread visits all parts in the same order,
+/// and each part is taken by one thread.
 class share {
 public:
-    /// Elements of the largest part: whole blocks of every quantizer, and enough work to be worth taking.
+    /// Number of elements of the largest part: a multiple of all block sizes, and enough work for a turn of a thread.
     static constexpr std::size_t most = 65536;
 
-    /// For a single thread: takes all parts.
+    /// The share of a single thread: takes all parts.
     share() = default;
-    /// Takes parts together with all shares of the counter `next`, which begins at 0.
+    /// One of several shares, which divide the parts by a common counter `next`. The counter begins at 0.
     explicit share(std::atomic<std::size_t>& next) : next_(&next) {}
 
     /// True if this thread takes the next part, of n <= `most` elements.
     bool takes(std::size_t n) {
         if (next_ == nullptr) return true;
-        // Parts that begin in the same `run` of `most` elements are taken together: tensors may be small and many.
+        // One thread takes all parts that begin in the same `most` elements, because tensors may be small and many.
         const std::size_t run = passed_ / most;
         passed_ += n;
         for (; taken_ <= run; taken_ = next_->fetch_add(1, std::memory_order_relaxed) + 1) {
@@ -112,11 +112,11 @@ public:
 private:
     std::atomic<std::size_t>* next_ = nullptr;
     std::size_t passed_ = 0;
-    /// Number of the last `run` taken, plus one.
+    /// 1 + index of the run of `most` elements that this thread took last; 0 before the first.
     std::size_t taken_ = 0;
 };
 
-/// Part of a section in one slot: elements [first, first + count) of section `i`, which is `of`.
+/// Part of a section in one slot: elements [first, first + count) of `of`, the section with index `i`.
 struct section_part {
     const section& of;
     std::size_t i;
@@ -130,7 +130,7 @@ struct section_part {
 /// Order of parts: slot after slot, as messages lie, or section after section, as tensors lie.
 enum class part_order { messages, tensors };
 
-/// Calls visit(section_part) for the parts of all slots that `mine` takes.
+/// Calls visit(section_part) for each part that `mine` takes, of all slots of `where`.
 template <class Slices, class Visit>
 void for_each_part(const Slices& where, part_order order, share mine, const Visit& visit) {
     const auto visit_section = [&](std::size_t i, int s) {
@@ -150,15 +150,15 @@ void for_each_part(const Slices& where, part_order order, share mine, const Visi
         return;
     }
     for (std::size_t i = 0; i != where.sections(); ++i) {
-        // Node by node: if a node's ranks are consecutive, as shards lie in memory. Jumping there costs half the speed.
+        // Node by node: shards lie so in memory if a node's ranks are consecutive. Another order would halve the speed.
         for (int group = 0; group != where.order.groups; ++group) {
             for (int s = group; s < where.slots; s += where.order.groups) visit_section(i, s);
         }
     }
 }
 
-/// Calls work(share) on each of `threads`, or once on this thread if there are none or all slots are at most one part.
-/// Each call computes in the default floating-point mode.
+/// Calls work(share) on each of `threads`. Calls it once, on this thread, if `threads` is null or all slots together
+/// have at most one part's elements. Each call computes in the default floating-point mode.
 template <class Slices, class Work>
 void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// 16-bit elements in AVX-512: converts floats to bfloat16, and encodes bfloat16 and half elements without storing
-/// floats in between. Bits equal the generic loops'.
+/// floats in between. Results have the bits of the generic loops.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -12,7 +12,7 @@
 #include <type_traits>
 
 namespace zeropp::detail {
-/// Number of blocks searched for extremes together, so that none waits for another's results.
+/// Number of blocks that `find_extremes` searches together, so that latencies of their searches overlap.
 inline constexpr std::size_t blocks_together = 8;
 }  // namespace zeropp::detail
 
@@ -24,8 +24,8 @@ using unsigned_shorts [[gnu::vector_size(64)]] = unsigned short;
 using unsigned_lanes [[gnu::vector_size(64)]] = unsigned;
 using codes64 [[gnu::vector_size(64)]] = signed char;
 
-/// to[i] <- n floats as bfloat16. Returns false, with `to` unspecified, if one is Inf or NaN. Requires n to be a
-/// multiple of 32.
+/// to[i] <- from[i] as bfloat16, for n floats. Returns false, with `to` unspecified, if a float is Inf or NaN. Requires
+/// n to be a multiple of 32.
 ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::size_t n, bfloat16* to) {
     unsigned_shorts largest = {};
     for (std::size_t i = 0; i != n; i += 2 * lanes) {
@@ -33,7 +33,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         unsigned_shorts second;
         std::memcpy(&first, from + i, sizeof first);
         std::memcpy(&second, from + i + lanes, sizeof second);
-        // Loaded once, not for each use.
+        // Keeps both in registers, where the compiler would load them again for each use.
         __asm__("" : "+v"(first), "+v"(second));
         const unsigned_shorts lower =
             __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
@@ -41,7 +41,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         const unsigned_shorts upper =
             __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
                                     37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        // Ties go to even: up if the last bit that stays is set.
+        // Rounds ties to even: up if the lowest bit of the upper half is set.
         const unsigned_shorts stays = 0x8000 - (upper & 1);
         const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
         std::memcpy(to + i, &rounded, sizeof rounded);
@@ -62,7 +62,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// The 16-bit element in the lower, or upper, half of each 32-bit lane, moved to the upper half.
+/// The 16-bit element in the lower half (`even_elements`) or upper half of each 32-bit lane, moved to the upper half.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats even_elements(ints two) {
     return reinterpret_cast<floats>(two << 16);
 }
@@ -83,15 +83,15 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// Encodes elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in some
-/// order. sorted(codes) restores the elements' order; sorted(a, b) also makes 4-bit codes of 128 bytes.
+/// Encodes elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in mixed
+/// order. `sorted` restores the elements' order: of 64 bytes, or of 128 bytes that become 4-bit codes.
 template <class T>
 struct codes_of;
 
 template <>
 struct codes_of<bfloat16> {
-    /// Each 16 bytes have 8 of the first 32 elements, then 8 of the others. In each 8 bytes, even indices come before
-    /// odd ones.
+    /// Each 16 bytes of the result have 8 of the first 32 elements, then 8 of the last 32. In each 8 bytes, elements of
+    /// even index come before elements of odd index.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const bfloat16* x, float factor) {
         ints first;
         ints second;
@@ -113,7 +113,7 @@ struct codes_of<bfloat16> {
     }
 
 private:
-    /// Packs the 4-bit codes in each 8 bytes into the lower 4.
+    /// Packs the 4-bit codes in each 8 bytes into the lower 4 of these bytes.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         using longs [[gnu::vector_size(64)]] = long long;
         const longs eight = reinterpret_cast<longs>(codes);
@@ -123,7 +123,7 @@ private:
 
 template <>
 struct codes_of<half> {
-    /// Each 4 bytes have 4 neighbours; each 16 bytes have 4 of each 16 elements.
+    /// Each 4 bytes of the result have 4 neighbouring elements. Each 16 bytes have 4 of each 16 elements.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
         return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
                       nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));
@@ -148,16 +148,16 @@ private:
         std::memcpy(&halves, x, sizeof halves);
         return floats_of(halves);
     }
-    /// Packs the 4-bit codes in each 2 bytes into the lower one, and clears the upper one.
+    /// Packs the 4-bit codes in each 2 bytes into the lower byte, and clears the upper byte.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         const ints four = reinterpret_cast<ints>(codes);
         return (four & 0x000f000f) | (four >> 4 & 0x00f000f0);
     }
 };
 
-/// codes <- the integers nearest to x[i] * factor, as two's complement of `Bits` bits, for n elements. Requires
-/// integers not below the lowest code and, unless `Bounds`, not above the highest. n must be a multiple of 64, or of
-/// 128 for 4 bits.
+/// codes <- the integers nearest to x[i] * factor, as two's complement of `Bits` bits, for n elements. No integer may
+/// be below the lowest code, nor above the highest code unless `Bounds`. Requires n to be a multiple of 64, or of 128
+/// for 4 bits.
 template <int Bits, bool Bounds, class T>
 ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float factor, std::byte* codes) {
     static_assert(Bits == 8 || Bits == 4);
@@ -182,7 +182,7 @@ ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float facto
     }
 }
 
-/// The larger of each two neighbouring groups of `Lanes` lanes: of a, then of b.
+/// Maxima, lane by lane, of each two neighbouring groups of `Lanes` lanes: the maxima within a, then within b.
 template <int Lanes>
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints folded(ints a, ints b) {
     static_assert(Lanes == 8 || Lanes == 4 || Lanes == 2 || Lanes == 1);
@@ -205,7 +205,7 @@ template <int Lanes>
 }
 
 /// The elements of a block that are farthest above and below zero. Inf and NaN are farthest; a NaN may get other bits.
-/// If a side has no element, it gets another one of the block.
+/// If no element is on one side of zero, that extreme is another element of the block.
 struct extremes {
     float above;
     float below;
@@ -214,8 +214,8 @@ struct extremes {
 /// of_blocks[b] <- the extremes of block b in x. Requires `block_size` to be a multiple of 32.
 template <class T>
 ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extremes (&of_blocks)[blocks_together]) {
-    // Bits order like magnitudes: above zero as signed integers, below zero as unsigned ones, or signed ones once the
-    // sign bit is flipped.
+    // Bits order like magnitudes: of elements above zero as signed integers, of elements below zero as unsigned ones.
+    // Unsigned integers with a flipped sign bit order like signed ones.
     constexpr int sign = -0x7fffffff - 1;
     ints found[blocks_together];
     ZEROPP_DETAIL_UNROLL(8)
@@ -226,7 +226,7 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
         for (std::size_t i = 2 * lanes; i != block_size; i += 2 * lanes) {
             shorts some;
             std::memcpy(&some, x + b * block_size + i, sizeof some);
-            // Loaded once, not for each use: a core reads at most 64 bytes in a cycle.
+            // Keeps `some` in a register, where the compiler would load it again for each use.
             __asm__("" : "+v"(some));
             const auto bits = reinterpret_cast<unsigned_shorts>(some);
             above = some > above ? some : above;

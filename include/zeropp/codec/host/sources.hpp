@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Sources of values for the host codec: a tensor, a difference of tensors, or a sum of messages. A source is
-/// load(begin, n, buffer). It returns elements [begin, begin + n) of a section as floats: the whole section in place,
-/// or in `buffer`.
+/// Sources of values for the host codec: a tensor, a difference of tensors, or a sum of messages. A source is a
+/// function load(begin, n, buffer). It returns the address of elements [begin, begin + n) of a section, as floats: in a
+/// tensor of floats, or in `buffer`.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/avx512.hpp>
@@ -27,7 +27,6 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// to <- n elements as floats.
 template <element T, class Size>
 void load_elements(const T* from, Size n, float* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
@@ -38,7 +37,6 @@ void load_elements(const T* from, Size n, float* to) {
     for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::to_float(from[i]);
 }
 
-/// to <- n floats as elements.
 template <element T, class Size>
 void store_elements(const float* from, Size n, T* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
@@ -52,13 +50,12 @@ void store_elements(const float* from, Size n, T* to) {
         for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
 }
 
-/// x[i] <- quotient(x[i], divisor), for n values.
 template <class Size>
 void divide(float* x, Size n, float divisor) {
     if (divisor == 1.0f) return;
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     if constexpr (avx512::serves<Size, 1>) {
-        // The reciprocal of a power of two is exact: its product has the quotient's bits and is ten times as fast.
+        // A power of two has an exact reciprocal. Multiplying by that gives the quotient's bits, ten times as fast.
         const bool exact = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 0x1p-126f && divisor <= 0x1p126f;
         if (exact) return avx512::multiply(x, n, quotient(1.0f, divisor));
     }
@@ -66,11 +63,11 @@ void divide(float* x, Size n, float divisor) {
     for (std::size_t i = 0; i != n; ++i) x[i] = quotient(x[i], divisor);
 }
 
-/// True if 4-bit codes of a block can be decoded through a table of 16 values.
+/// True if Q has 4-bit codes, in blocks of whole 32 elements: a table of 16 values can decode a block.
 template <quantizer Q>
 inline constexpr bool decodes_by_table = Q::code_bits == 4 && static_cast<std::size_t>(Q::block_size) % 32 == 0;
 
-/// table[code] <- the decoded code, as a T.
+/// table[code] <- the value of `code` in a block with these parameters, as a T.
 template <quantizer Q, class T>
 void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     alignas(64) float values[16];
@@ -81,7 +78,8 @@ void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
 }
 
 /// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
-/// unless T has 2 bytes and the loop is AVX-512's over whole tiles. Requires `begin` to be a multiple of `piece_size`.
+/// unless Q `decodes_by_table` without rotation, T has 2 bytes, and `Size` is of whole tiles in AVX-512. Requires
+/// `begin` to be a multiple of `piece_size`.
 template <quantizer Q, element T, class Size>
 bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
                      [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
@@ -102,7 +100,7 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
 }
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// The `Codes` for `avx512::sum_multiples` to sum Q's 8-bit codes, in a std::type_identity; void if there are none.
+/// The argument `Codes` of `avx512::sum_multiples` for Q, as a std::type_identity; of void if Q has no such codes.
 template <quantizer Q>
 constexpr auto multiplied_codes() {
     if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
@@ -120,11 +118,11 @@ constexpr auto multiplied_codes() {
 template <quantizer Q>
 inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
 
-/// Number of messages summed at once: their parameters stay in the first-level cache.
+/// Number of messages that are summed in one pass. Few enough for their tables to stay in the first-level cache.
 inline constexpr std::size_t messages_at_a_time = 16;
 
-/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
-/// Returns false, with nothing done, if a code is not finite or a multiplier nearly too large.
+/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block.
+/// Returns false, with nothing done, if codes are floats and one is not finite, or a multiplier exceeds 2^118.
 template <quantizer Q, class Size>
 bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -144,7 +142,7 @@ bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, s
     return true;
 }
 
-/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block.
 template <quantizer Q, class Size>
 void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -163,9 +161,9 @@ void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, s
 }
 #endif
 
-/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, in hand-written AVX-512.
-/// Returns false, with `sums` unspecified, unless codes have 4 bits or (most) 8 and tiles are whole. Requires `begin`
-/// to be a multiple of `piece_size`.
+/// sums[i] <- the sum of element `begin` + i of a section over `contributors` messages, for n elements, by the loops of
+/// avx512.hpp. Returns false, with `sums` unspecified, if these have none for Q and `Size`, or `sum_multiples` fails.
+/// Requires `begin` to be a multiple of `piece_size`.
 template <quantizer Q, class Size>
 bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
                     [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
@@ -192,7 +190,7 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
     return false;
 }
 
-/// to <- elements [begin, begin + n) of a section, rotated back if Q rotates.
+/// to[i] <- element `begin` + i of a section, for n elements, rotated back if Q rotates.
 template <quantizer Q, class Size>
 void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, Size n, float* to) {
     if (!sum_in_vectors(q, from, 0, 1, begin, n, to)) {
@@ -201,8 +199,8 @@ void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, 
     rotate<Q>(to, n, true, to);
 }
 
-/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
-/// order. If Q rotates, rotated back at the end.
+/// sums[i] <- the sum of element `begin` + i of a section over `contributors` messages, for n elements. Messages are
+/// `stride` bytes apart, and summed in order. If Q rotates, the sums are rotated back.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {
@@ -222,13 +220,11 @@ void sum_elements(const Q& q, const coded_section& first, std::size_t stride, in
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Layout of every slot's message.
 template <quantizer Q, class Slices>
 wire_layout<Q> layout_of(const Slices& where) {
     return wire_layout<Q>(where.last_count(), where.last());
 }
 
-/// Message of `slot` in a buffer with messages of `bytes` bytes.
 template <class Byte>
 Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
     return messages + static_cast<std::size_t>(slot) * bytes;
@@ -236,7 +232,7 @@ Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Source: elements of a tensor from `first` on.
+/// Source: elements of a tensor, the section's first at `first`.
 template <element T>
 struct tensor_elements {
     const T* first;
@@ -268,8 +264,8 @@ auto loader(const difference<T*, Base*>& d, std::size_t offset) {
     };
 }
 
-/// Source: sums of a section over the contributors of `of`. `first` is its section in their first message, and `stride`
-/// the bytes between their messages.
+/// Source: sums of a section over the contributors of `of`. `first` is the section in the first contributor's message.
+/// The next contributor's message begins `stride` bytes later.
 template <quantizer Q>
 struct section_sum {
     message_sum<Q> of;
@@ -284,7 +280,7 @@ struct section_sum {
     }
 };
 
-/// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp).
+/// Values of one section to encode: elements from `load`, a source, rotated if Q rotates, plus residuals.
 template <quantizer Q, class Load, class Residuals>
 struct section_values {
     Load load;
@@ -305,7 +301,7 @@ struct section_values {
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Returns open(of, i, s), the source of section i, `of`, in slot s: of a tensor, a table or a difference, or of sums.
+/// A function open(of, i, s), which returns the source of section `of`, of index i, in slot s.
 template <class Tensor, class Slices>
 auto opener(const Tensor& tensor, const Slices& where) {
     return [&](const section& of, std::size_t i, int s) {

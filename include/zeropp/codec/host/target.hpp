@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// Compiles loops for several instruction sets and runs the processor's best, without -march. A program's files all
-/// have the same -march, or none: the linker keeps one copy of an inline function, with any file's instructions.
+/// Compiles loops for several instruction sets, and runs the best one that the processor has, without -march. All files
+/// of a program need the same -march, or none: of an inline function, the linker keeps any file's copy.
 ///
-/// All instruction sets give the same bits: no compiler can contract or reassociate quantizers' arithmetic
-/// (core/math.hpp).
+/// All instruction sets give the same bits, because compilers cannot contract or reassociate the arithmetic of
+/// quantizers (core/math.hpp).
 
 #include <cstddef>
 #include <span>
 
 namespace zeropp::detail {
 
-/// Unrolls the following loop, of at most `turns` turns; 1 forbids unrolling. Empty in nvcc, which does not pass the
+/// Unrolls the following loop, of at most `turns` turns; 1 forbids unrolling. Empty for nvcc, which does not pass the
 /// pragma on to its host compiler.
 #if defined(__CUDACC__)
 #define ZEROPP_DETAIL_UNROLL(turns)
@@ -20,7 +20,7 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_UNROLL(turns) ZEROPP_DETAIL_PRAGMA(GCC unroll turns)
 #endif
 
-/// Between the two, clang inlines all functions. It would otherwise compile them without the target of their callers.
+/// Clang inlines functions between BEGIN and END. Otherwise it compiles them without the instruction set of callers.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_INLINE_BEGIN _Pragma("clang attribute push(__attribute__((always_inline)), apply_to = function)")
 #define ZEROPP_DETAIL_INLINE_END _Pragma("clang attribute pop")
@@ -33,7 +33,6 @@ namespace zeropp::detail {
 /// bytes in half of Skylake's permutations. Skylake, where wide vectors cost clock frequency, runs `avx2`.
 enum class host_target { baseline, avx2, avx512 };
 
-/// A target as a type.
 template <host_target Target>
 struct target_type {
     static constexpr host_target value = Target;
@@ -44,8 +43,8 @@ struct target_type {
     !(defined(__CUDACC__) && __CUDACC_VER_MAJOR__ < 13)
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
-// GCC's -O2 leaves most loops scalar, and GCC prefers vectors of half the widest size. Clang needs neither option and
-// accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after it.
+// GCC needs `optimize`, because its -O2 leaves most loops scalar, and a preferred width, because its default is half of
+// the widest. Clang accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after it.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST
@@ -55,7 +54,7 @@ struct target_type {
 #define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
 #endif
 
-/// True if there are other targets than the baseline, which then only serves old processors and need not be fast.
+/// True if there are wider targets than `baseline`. The baseline then only serves old processors, and need not be fast.
 inline constexpr bool has_wide_targets = true;
 
 template <class Work>
@@ -72,8 +71,8 @@ void run_avx2(const Work& work) {
 #undef ZEROPP_DETAIL_WIDEST
 #undef ZEROPP_DETAIL_TARGET
 
-/// Calls work(target_type) with the instructions of `target`, which the processor must have. Not for the baseline if
-/// there are other targets.
+/// Calls work(target_type) with the instructions of `target`, which the processor must have. If there are wider targets
+/// than `baseline`, `target` must be one of them.
 template <class Work>
 void run_on_target(host_target target, const Work& work) {
     if (target == host_target::avx512) {

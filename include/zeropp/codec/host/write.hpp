@@ -24,13 +24,13 @@
 
 namespace zeropp::detail {
 
-/// Elements of the smallest tile of at least `piece_size` elements that ends with a block.
+/// Number of elements of the smallest tile that ends with a block and has at least `piece_size` elements.
 template <quantizer Q>
 inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// True if values are a tensor's 16-bit elements, unchanged, of which Q's blocks can be encoded directly.
+/// True if `Values` are 16-bit elements of a tensor, not rotated and without residuals, that AVX-512 can encode for Q.
 template <quantizer Q, class Values>
 inline constexpr bool encodes_as_they_lie = [] {
     using load = decltype(Values::load);
@@ -39,7 +39,7 @@ inline constexpr bool encodes_as_they_lie = [] {
         std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
     if constexpr (unit != 0 && integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>) {
-        // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
+        // `avx512::encode_integers` clamps to the largest integer of `code_bits` bits, so that must be `highest_code`.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
         return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
     } else {
@@ -47,8 +47,8 @@ inline constexpr bool encodes_as_they_lie = [] {
     }
 }();
 
-/// Encodes n values of a section from `begin` on directly from 16-bit elements. Returns false, with nothing done, if it
-/// cannot: only AVX-512 does, for multiples of `blocks_together` blocks.
+/// Encodes n values of a section, from `begin` on, from a tensor's 16-bit elements. Returns false, with nothing done,
+/// unless `encodes_as_they_lie`, in AVX-512, and n is a multiple of `blocks_together` blocks.
 template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
                         [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
@@ -85,13 +85,13 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
     return false;
 }
 
-/// Encodes values [first, first + size) of a section; `first` begins a block and a tile. The `encoded_elements` begin
-/// with the section.
+/// Encodes values [first, first + size) of a section into `to`. `first` begins a block and a tile. `what` is of the
+/// section's first element.
 template <quantizer Q, class Values>
 void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                    const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    // A stretch holds all blocks that are encoded together.
+    // A stretch: elements of the blocks that are fitted before the first of them is encoded.
     constexpr std::size_t blocks =
         encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
@@ -99,7 +99,7 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
     constexpr bool any_residuals = residuals_type::any;
     static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
                   "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
-    // A tile holds whole blocks of residuals, each of which is stored at once.
+    // A tile holds whole blocks of residuals, because a block of residuals is stored at once.
     constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, blocks> params;
@@ -107,7 +107,7 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
         const std::size_t begin = first + stretches;
         std::byte* const codes = to.codes + code_bytes<Q>(begin);
         if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
-            // Loads and fits tile by tile. Compilers merge both into one pass, which reads memory while it computes.
+            // Loads and fits tile by tile. Compilers make one pass of both, which reads memory while it computes.
             const float* x = nullptr;
             for_each_piece<piece>(n, [&](std::size_t done, auto some) {
                 const float* const prepared = values(begin + done, some, buffer + done);
@@ -130,8 +130,8 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Clears the rest of section i's codes and parameters, behind `size` elements, and the padding behind the last
-/// section.
+/// Clears the codes and parameters of the section of index i behind its `size` elements, up to the next section. Behind
+/// the last section, clears the message's padding too.
 template <quantizer Q, class Slices>
 void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i, std::size_t size,
                 const coded<std::byte>& section, std::byte* message) {
@@ -145,8 +145,8 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
-/// Writes the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
-/// instances.
+/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. Host executions share an
+/// instance, because their type is no parameter.
 template <quantizer Q, class Source, class Slices, class Residuals>
 void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
                  const host_threads* threads) {
@@ -155,7 +155,7 @@ void write_slots(const Q& q, const Source& source, const Slices& where, std::byt
     using residuals_of = section_residuals<Residuals>;
     constexpr bool sums = is_message_sum<Source>;
     divide(threads, where, [&](const share& mine) {
-        // In the order in which the source lies in memory.
+        // Visits parts in the order in which the source lies in memory.
         for_each_part(where, sums ? part_order::messages : part_order::tensors, mine, [&](const section_part& part) {
             std::byte* const message = message_at(messages, part.slot, layout.bytes);
             const coded<std::byte> to(layout, part.of.place, message);
