@@ -116,7 +116,7 @@ public:
     feedback<storage_at<Hops::count - 1>> all_gather() const {
         return held<storage_at<Hops::count - 1>>(sizes_.offset(Hops::count - 1));
     }
-    /// For collectives: ends a use, after all work of the use is enqueued.
+    /// For collectives: adds 1 to `uses()`. Call it after all work of the use is enqueued.
     void advance() { ++uses_; }
 
     /// The next use in words, compared between ranks by `checked`.

@@ -40,7 +40,7 @@ struct outer_options {
         const std::int64_t turn = std::int64_t{fragment + 1} * every / fragments;
         return step > 0 && step % every == turn % every;
     }
-    /// True if `fragment` applies an exchange after inner step `step`, because it has begun one `delay` steps before.
+    /// True if `fragment` applies an exchange after inner step `step`: the exchange that began `delay` steps before.
     constexpr bool applies(int fragment, std::int64_t step) const { return begins(fragment, step - delay); }
 
     /// The options in words, without `chunks`. Fractions are written as the bits of floats.

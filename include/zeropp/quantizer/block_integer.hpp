@@ -66,7 +66,7 @@ struct block_integer {
 
     /// At least the largest magnitude in a block that `p` was fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // The lowest and highest codes, of two's complement and of unsigned schemes.
+        // Tries the end codes of two's complement and of unsigned schemes alike: this scheme's are among the four.
         constexpr std::uint32_t half_way = 1u << (Bits - 1);
         float most = 0;
         for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
