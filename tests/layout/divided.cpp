@@ -116,7 +116,7 @@ TEST_CASE("chunks of a list hold every element of every tensor once", "[layout][
                                    zeropp::division{.row = t.row});
             }
             const zeropp::tensor_list<float> list(ranks, given);
-            const auto division = zeropp::detail::operand_of<zeropp::host_space>(list).over_ranks(ranks);
+            const auto division = zeropp::detail::operand_of<zeropp::host_space>(list).divided({ranks.size()});
             for (const int wanted : {-1, 1, 2, 3, 16, 5000}) {
                 for (const std::size_t block : {8u, 64u, 1024u}) {
                     INFO("a list of " << tensors.size() << " tensors, the first of " << tensors.front().elements

@@ -168,7 +168,7 @@ private:
 
     template <topology Topology>
     static sizes sizes_of(const Topology& ranks, const tensors_shape& gradient) {
-        return detail::over_ranks(ranks, gradient, [&](const auto& whole) { return sizes(ranks, whole); });
+        return gradient.divided({ranks.size()}, [&](const auto& whole) { return sizes(ranks, whole); });
     }
 
     template <quantizer Stored>

@@ -53,7 +53,7 @@ template <topology Topology, reduction_hops Hops>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return detail::reduce_workspace(ranks, whole, detail::formats_of<detail::hops_of<Hops>>, options.chunks);
     });
 }
@@ -100,7 +100,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
-    const auto whole = in.over_ranks(ranks);
+    const auto whole = in.divided({ranks.size()});
     const auto& formats = detail::formats_of<quantizers>;
     const std::size_t message = formats[levels - 1].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));

@@ -70,7 +70,7 @@ struct all_gather_call {
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return detail::gather_workspace(ranks, whole, format_of<Quantizer>, options.chunks);
     });
 }
@@ -107,7 +107,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const auto in = detail::operand_of<space>(shard);
     const auto out = detail::operand_of<space>(full);
     const auto& ranks = comm.topology();
-    const auto whole = out.over_ranks(ranks);
+    const auto whole = out.divided({ranks.size()});
     const std::size_t message = format_of<Quantizer>.bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
     const detail::schedule sizes(whole, chunks, std::array{format_of<Quantizer>});

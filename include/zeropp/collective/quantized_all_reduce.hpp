@@ -103,7 +103,7 @@ void gather_and_sum(const Call& call, const Result& out, float divisor) {
         gather_within(exec.intra_node, comm, call.work, bytes);
         drop_empty_slots(exec.intra_node, ranks, call.work, bytes);
         codec::read(exec.intra_node, message_sum{q, call.work, ranks.size(), divisor},
-                    sizes.cut.of(out.over_ranks(ranks))[0].in_slots({}, 0, ranks.size()), out.tensor());
+                    sizes.cut.of(out.divided({ranks.size()}))[0].in_slots({}, 0, ranks.size()), out.tensor());
     });
 }
 
@@ -117,7 +117,7 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
     const auto& q = call.by_level.last();
     const auto& ranks = comm.topology();
     const auto& sizes = call.plan.sizes;
-    const auto& cut_of_result = sizes.cut.of(out.over_ranks(ranks));
+    const auto& cut_of_result = sizes.cut.of(out.divided({ranks.size()}));
     std::byte* const in_place = messages_in_place<std::remove_cvref_t<decltype(q)>>(out, sizes.cut[0], ranks);
     const auto gathered = [&](std::size_t c) { return in_place != nullptr ? in_place : plan.gathered(call.work, c); };
     const auto way_out = [&](std::size_t c) {
@@ -172,7 +172,7 @@ std::string all_reduce_problem(const Plan& plan, const Full& full, const Result&
 template <topology Topology, reduction_hops Hops>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Hops&, const tensors_shape& tensors,
                                                  const all_reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         const auto& formats = detail::formats_of<detail::hops_of<Hops>>;
         const std::size_t message = formats[Topology::levels - 1].bytes_of(whole);
         const auto bytes = [&](all_reduce_algorithm algorithm) {
@@ -234,7 +234,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(result);
     const auto& ranks = comm.topology();
-    const auto whole = in.over_ranks(ranks);
+    const auto whole = in.divided({ranks.size()});
     const auto& formats = detail::formats_of<quantizers>;
     const std::size_t message = formats[levels - 1].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));

@@ -85,7 +85,7 @@ inline std::string parts_problem(const list_division& whole) {
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Quantizer&,
                                                  const tensors_shape& tensors) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return 2 * static_cast<std::size_t>(slot_count(ranks)) * format_of<Quantizer>.bytes_of(whole);
     });
 }
@@ -117,7 +117,7 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
     const auto in = detail::operand_of<space>(sent);
     const auto out = detail::operand_of<space>(received);
     const auto& ranks = comm.topology();
-    const auto whole = in.over_ranks(ranks);
+    const auto whole = in.divided({ranks.size()});
 
     detail::prologue call("quantized_all_to_all", whole.elements(), element_traits<T>::name, ranks);
     call.quantize_with(q);
@@ -137,7 +137,7 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
         codec::write(exec, detail::in_phase(q, noise_phase::gather), in.tensor(), slots, work);
         const std::byte* const messages = detail::exchange_all(exec, comm, work, work + all, bytes);
         codec::read(exec, one_message{q, messages},
-                    cut.of(out.over_ranks(ranks))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
+                    cut.of(out.divided({ranks.size()}))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     });
 }
 

@@ -134,7 +134,7 @@ private:
         static_assert(Shard::is_list == Out::is_list, "shard and full must both be arrays, or both tensor_lists");
         static_assert(codec_execution<Execution, typename Replica::quantizer_type, typename Out::element_type>,
                       "no codec for this execution: include its entry header");
-        const auto chunk = sizes.cut.of(out.over_ranks(replica.owners()))[c];
+        const auto chunk = sizes.cut.of(out.divided({replica.owners().size()}))[c];
         const std::byte* const messages = replica.gather(on.intra_node, comm, chunk, sizes.cut.size() == 1, work);
         codec::read(on.intra_node, one_message{replica.stored_as(), messages},
                     chunk.in_slots(replica.order(), 0, replica.slots()), out.tensor());
@@ -150,7 +150,7 @@ private:
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
                                         false);
     });
@@ -161,7 +161,7 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
                                         true);
     });

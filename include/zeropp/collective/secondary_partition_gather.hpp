@@ -34,7 +34,7 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 template <topology Topology, quantizer IntraNode>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+    return tensors.divided({ranks.size()}, [&](const auto& whole) {
         return static_cast<std::size_t>(slot_count(ranks)) * format_of<IntraNode>.bytes_of(whole);
     });
 }

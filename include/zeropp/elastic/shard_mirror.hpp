@@ -118,7 +118,7 @@ template <topology Topology, topology Partners, quantizer Quantizer>
 std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners& partners, const Quantizer&,
                                           const tensors_shape& tensors) {
     return most_served(partners) *
-           detail::over_ranks(ranks, tensors, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
+           tensors.divided({ranks.size()}, [](const auto& whole) { return format_of<Quantizer>.bytes_of(whole); });
 }
 
 /// Sends this rank's shards to its partners, and keeps the partners' shards in `mirror`, as `version`. `partners` is a

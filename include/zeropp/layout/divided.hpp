@@ -9,7 +9,6 @@
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -195,15 +194,5 @@ private:
     std::size_t elements_;
     std::optional<list_shape> list_;  // empty for one tensor
 };
-
-namespace detail {
-
-/// Returns f(division) for the division of `tensors` over all ranks of a topology.
-template <topology Topology, class F>
-auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
-    return tensors.divided({ranks.size()}, f);
-}
-
-}  // namespace detail
 
 }  // namespace zeropp

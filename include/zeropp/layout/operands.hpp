@@ -112,10 +112,6 @@ struct array_operand {
     /// The array as the tensor argument of a codec.
     T* tensor() const { return array.data(); }
     tensor_division divided(const sharing_ranks& ranks) const { return {array.size(), ranks.count}; }
-    template <topology Topology>
-    tensor_division over_ranks(const Topology& ranks) const {
-        return divided({ranks.size()});
-    }
     tensors_shape shape() const { return array.size(); }
     std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
@@ -166,10 +162,6 @@ struct list_operand {
     list_division divided(const sharing_ranks& ranks) const {
         const std::span<const segment> parts = ranks.of_group ? list.over_groups().of(ranks.count) : list.over_ranks();
         return {parts, list.resident(parts), list.elements(), list.digest()};
-    }
-    template <topology Topology>
-    list_division over_ranks(const Topology& ranks) const {
-        return divided({ranks.size()});
     }
     tensors_shape shape() const { return list; }
     std::size_t elements() const { return list.elements(); }

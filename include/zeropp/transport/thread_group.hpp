@@ -86,15 +86,6 @@ private:
     /// Ends the meetings of all groups with the cause, which does not change any more.
     void end_groups();
 
-    std::vector<std::shared_ptr<group>> alive() {
-        const std::lock_guard lock(mutex);
-        std::vector<std::shared_ptr<group>> all;
-        for (const auto& g : groups) {
-            if (auto locked = g.lock()) all.push_back(std::move(locked));
-        }
-        return all;
-    }
-
     /// Families of survivors to which `rank` belongs, and its rank in each.
     std::vector<std::pair<std::shared_ptr<thread_family>, int>> heirs_of(int rank) {
         const std::lock_guard lock(mutex);
@@ -364,7 +355,14 @@ template <class Why>
 }
 
 [[gnu::cold]] inline void thread_family::end_groups() {
-    for (const auto& g : alive()) g->fail(cause);
+    std::vector<std::shared_ptr<group>> all;
+    {
+        const std::lock_guard lock(mutex);
+        for (const auto& g : groups) all.push_back(g.lock());
+    }
+    for (const auto& g : all) {
+        if (g) g->fail(cause);
+    }
 }
 
 }  // namespace zeropp::detail
