@@ -10,11 +10,12 @@
     decode           dequantize
 
 Tensors are fp16, which is what DeepSpeed's ops take, of normal random numbers; quantization is symmetric, with the same
-blocks (DeepSpeed's groups) on both sides. The columns of the table, which the JSON file has as well:
+blocks (DeepSpeed's groups) on both sides. DeepSpeed's scales have 32 bits; ours have 16 in the formats that it is compared with
+first. The columns of the table, which the JSON file has as well:
 
     MB       of the tensor; for reduce_encode_8, of the tensors of all contributors together
-    GB/s     bytes read + written, scales included, over the median time of a launch between two CUDA events
-    of copy  the same as a fraction of a device-to-device copy of as many bytes; all three take turns
+    GB/s     bytes that each reads + writes, scales included, over the median time of a launch between two CUDA events
+    of copy  the same as a fraction of the speed of a device-to-device copy; all three take turns
     ratio    DeepSpeed's time over ours
     SQNR dB  of what is decoded in the end, against the tensor, or against the sum of the tensors in float; a dash
              (null in JSON) where that is not finite
@@ -47,14 +48,15 @@ except (ImportError, OSError):  # OSError: without the libraries that it was bui
     torch = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# name: bits, elements of a block. DeepSpeed would choose large blocks; most of its kernels give half a warp to small ones.
-QUANTIZERS = {"int8:256": (8, 256), "int4:128": (4, 128), "int8:2048": (8, 2048), "int4:2048": (4, 2048)}
+# name: bits, elements of a block, bytes of its scale. DeepSpeed gives half a warp to small blocks in most of its kernels.
+QUANTIZERS = {"int8:256:bf16": (8, 256, 2), "int4:128:signed:bf16": (4, 128, 2), "int8:256": (8, 256, 4), "int4:128": (4, 128, 4)}
+DEEPSPEED_SCALE = 4
 NODES, DEVICES = 2, 8  # both sides have special kernels for sums of 8
 WARM_UP = 2
 SKIPPED = 77
 
 # ours(s) and theirs(s) enqueue on the s-th set of buffers. decoded(result of theirs(0)) has both decoded results of set 0.
-Operation = collections.namedtuple("Operation", "kernel deepspeed_op read written ours theirs decoded exact")
+Operation = collections.namedtuple("Operation", "kernel deepspeed_op read written deepspeed_moved ours theirs decoded exact")
 
 
 def skip(reason):
@@ -102,19 +104,18 @@ class Kernels:
             raise RuntimeError(f"{name}: {problem.decode()}")
 
 
-def message_bytes(quantizer, n):
-    """Bytes of codes and scales of n elements, a multiple of all blocks. Equal on both sides."""
-    bits, block = QUANTIZERS[quantizer]
-    return n * bits // 8 + n // block * 4
+def message_bytes(bits, block, scale, n):
+    """Bytes of codes and scales of n elements, a multiple of all blocks."""
+    return n * bits // 8 + n // block * scale
 
 
 def operations(kernels, deepspeed, quantizer, n, l2_bytes):
     """The number of buffer sets, and the operations on them, for tensors of n elements."""
-    bits, block = QUANTIZERS[quantizer]
-    groups = n // block
+    bits, block, scale = QUANTIZERS[quantizer]
+    groups, part = n // block, n // DEVICES
     format_of = (bits, deepspeed.Symmetric)
-    message, part = message_bytes(quantizer, n), n // DEVICES
-    sum_message = message_bytes(quantizer, part)
+    message, sum_message = (message_bytes(bits, block, scale, size) for size in (n, part))
+    their_message, their_sum = (message_bytes(bits, block, DEEPSPEED_SCALE, size) for size in (n, part))
     sets = 4 * l2_bytes // (message + sum_message) + 1  # enough for the operation that moves fewest bytes
 
     def buffers(size, dtype):
@@ -145,21 +146,21 @@ def operations(kernels, deepspeed, quantizer, n, l2_bytes):
         return tensor.view(DEVICES, NODES, -1).transpose(0, 1).reshape(-1)
 
     return sets, [
-        Operation("reorder_encode", "swizzle_quant", 2 * n, message,
+        Operation("reorder_encode", "swizzle_quant", 2 * n, message, 2 * n + their_message,
                   ours("zeropp_encode", tensors, reordered, n, NODES, DEVICES),
                   lambda s: deepspeed.swizzle_quant(tensors[s], groups, *format_of, 1, NODES, DEVICES),
                   lambda r: (decoded(reordered, n, NODES, DEVICES), in_order(dequantized(r))), lambda: tensors[0]),
-        Operation("reduce_encode_8", "quantized_reduction", message, sum_message,
+        Operation("reduce_encode_8", "quantized_reduction", message, sum_message, their_message + their_sum,
                   ours("zeropp_reduce_encode", parts, sums, part, DEVICES),
                   lambda s: deepspeed.quantized_reduction(*quantized[s], groups, groups // DEVICES, *format_of,
                                                           DEVICES),
                   lambda r: (decoded(sums, part), dequantized(r)),
                   lambda: tensors[0].view(DEVICES, -1).sum(0, dtype=torch.float32)),
-        Operation("encode", "quantize", 2 * n, message,
+        Operation("encode", "quantize", 2 * n, message, 2 * n + their_message,
                   ours("zeropp_encode", tensors, messages, n, 1, 1),
                   lambda s: deepspeed.quantize(tensors[s], groups, *format_of),
                   lambda r: (decoded(messages, n), dequantized(r)), lambda: tensors[0]),
-        Operation("decode", "dequantize", message, 2 * n,
+        Operation("decode", "dequantize", message, 2 * n, their_message + 2 * n,
                   ours("zeropp_decode", messages, outputs, n, 1, 1),
                   lambda s: dequantized(quantized[s]),
                   lambda r: (outputs[0], r), lambda: tensors[0]),
@@ -210,13 +211,15 @@ def measure(operation, quantizer, n, sets, repetitions):
     launches = max(1, min(32, (1 << 30) // moved))
     contestants = [operation.ours, operation.theirs, copier(sets, moved // 2)]
     ours, theirs, copy = median_seconds(contestants, sets, launches, repetitions)
+    speed, their_speed, copy_speed = moved / ours, operation.deepspeed_moved / theirs, moved // 2 * 2 / copy
     return {
         "quantizer": quantizer, "kernel": operation.kernel, "deepspeed_op": operation.deepspeed_op, "element": "fp16",
-        "tensor_bytes": 2 * n, "bytes_read": operation.read, "bytes_written": operation.written, "launches": launches,
+        "tensor_bytes": 2 * n, "bytes_read": operation.read, "bytes_written": operation.written,
+        "deepspeed_bytes_moved": operation.deepspeed_moved, "launches": launches,
         "seconds_median": ours, "deepspeed_seconds_median": theirs, "copy_seconds_median": copy,
-        "gigabytes_per_second": moved / ours * 1e-9, "deepspeed_gigabytes_per_second": moved / theirs * 1e-9,
-        "copy_gigabytes_per_second": moved // 2 * 2 / copy * 1e-9,
-        "fraction_of_copy": copy / ours, "deepspeed_fraction_of_copy": copy / theirs, "ratio": theirs / ours,
+        "gigabytes_per_second": speed * 1e-9, "deepspeed_gigabytes_per_second": their_speed * 1e-9,
+        "copy_gigabytes_per_second": copy_speed * 1e-9, "fraction_of_copy": speed / copy_speed,
+        "deepspeed_fraction_of_copy": their_speed / copy_speed, "ratio": theirs / ours,
         "sqnr_db": errors[0], "deepspeed_sqnr_db": errors[1],
     }
 
@@ -229,8 +232,8 @@ def measure_all(kernels, deepspeed, quantizer, n, l2_bytes, repetitions):
 
 def table_head():
     ours = f"{'GB/s':>7} {'of copy':>8} {'SQNR dB':>8}"
-    return (f"{'':54}{'ours':^25}   {'DeepSpeed':^25}\n"
-            f"{'quantizer':10} {'kernel':16} {'beside':20} {'MB':>5} {ours}   {ours}   {'ratio':>5}")
+    return (f"{'':64}{'ours':^25}   {'DeepSpeed':^25}\n"
+            f"{'quantizer':20} {'kernel':16} {'beside':20} {'MB':>5} {ours}   {ours}   {'ratio':>5}")
 
 
 def table_row(r):
@@ -239,7 +242,7 @@ def table_row(r):
         return (f"{r[prefix + 'gigabytes_per_second']:7.1f} {r[prefix + 'fraction_of_copy']:8.1%} "
                 + ("-" if error is None else f"{error:.2f}").rjust(8))
 
-    return (f"{r['quantizer']:10} {r['kernel']:16} {r['deepspeed_op']:20} {r['tensor_bytes'] >> 20:5} {side('')}   "
+    return (f"{r['quantizer']:20} {r['kernel']:16} {r['deepspeed_op']:20} {r['tensor_bytes'] >> 20:5} {side('')}   "
             f"{side('deepspeed_')}   {r['ratio']:5.2f}")
 
 
@@ -255,7 +258,7 @@ def number(least, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=pathlib.Path, help="JSON file to write")
-    parser.add_argument("--quantizer", action="append", choices=QUANTIZERS, help="default: int8:256 and int4:128")
+    parser.add_argument("--quantizer", action="append", choices=QUANTIZERS, help="default: all four")
     # Smaller sizes end before PyTorch's next launch. DeepSpeed counts elements with 32 bits.
     parser.add_argument("--size-mb", action="append", type=number(256, 4095), help="default: 256 and 1024")
     parser.add_argument("--repetitions", type=number(1, 1000), default=21, help="of which the median is taken")
@@ -281,7 +284,7 @@ def main():
     results = {"device": device.name, "torch": torch.__version__, "cuda": torch.version.cuda, "deepspeed": version,
                "nodes": NODES, "devices_per_node": DEVICES, "repetitions": arguments.repetitions, "rows": []}
     print(f"{device.name}, PyTorch {torch.__version__}, deepspeed {version}\n{table_head()}")
-    for quantizer in arguments.quantizer or ["int8:256", "int4:128"]:
+    for quantizer in arguments.quantizer or QUANTIZERS:
         for megabytes in arguments.size_mb or [256, 1024]:
             n = (megabytes << 20) // 2
             for row in measure_all(kernels, deepspeed, quantizer, n, device.L2_cache_size, arguments.repetitions):

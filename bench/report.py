@@ -14,7 +14,7 @@ import sys
 
 from report_plots import plot_codec, plot_collective, plot_training
 from report_tables import (COLLECTIVES, LEVELS_COLUMNS, algorithm_table, codec_table, collective_rows, collective_table,
-                           levels_rows, load, place_text, size_text, table, training_runs, training_table)
+                           levels_rows, load, place_text, size_text, table, table_of, training_runs, training_table)
 
 
 def sites_ignored(row):
@@ -74,7 +74,7 @@ def targets(results):
             judge(f"{where}, over three levels: time of its slowest level's bare exchange", row["ours_over_bare"], 1.15, True)
         elif sites_ignored(row):
             judge(f"{where}, with sites ignored: time, of three levels'", row["of_three_levels"], 1.8, False)
-    return table([("target", lambda r: r[0]), ("measured", lambda r: f"{r[1]:.2f}"), ("wanted", lambda r: r[2]),
+    return table_of([("target", lambda r: r[0]), ("measured", lambda r: f"{r[1]:.2f}"), ("wanted", lambda r: r[2]),
                   ("met", lambda r: "yes" if r[3] else "**no**")], rows)
 
 
@@ -91,12 +91,12 @@ def write(folder):
     sections += [(name, plot_collective(results, folder, key) + "\n" + collective_table(results, key))
                  for key, name in COLLECTIVES.items()]
     sections.append(("Sites: hierarchical_quantized_reduce_scatter over three levels",
-                     table(LEVELS_COLUMNS, levels_rows(results))))
+                     table_of(LEVELS_COLUMNS, levels_rows(results))))
     sections.append(("Native algorithms", algorithm_table(results)))
     sections.append(("Training: zero3_gpt", plot_training(results, folder) + "\n" + training_table(results)))
 
     text = "# Results\n\nMade by `" + machine.pop("command") + "`.\n\n"
-    text += table([("machine", lambda r: r[0]), ("", lambda r: r[1])], machine.items()) + """
+    text += table_of([("machine", lambda r: r[0]), ("", lambda r: r[1])], machine.items()) + """
 Times are medians over iterations of the slowest rank's time; the contestants of a row took turns. Native is MPI's own
 collective by the fastest of its algorithms (a trial of each came first), or on threads the library's with elements as
 they are. *Ours in bf16* is the library's own collective, hops and chunks as in the row, without quantization: a gain

@@ -37,14 +37,17 @@ def load(folder):
     return results
 
 
-def table(columns, rows):
-    """A Markdown table of `rows`; empty without rows. `columns` are pairs: the heading, and a function from a row to its
-    cell. The first column is left-aligned, the others are right-aligned."""
+def table(heads, rows):
+    """A Markdown table of rows of texts; empty without rows. The first column is left-aligned, the others are right-aligned."""
     if not rows:
         return ""
-    lines = ["| " + " | ".join(head for head, _ in columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
-    lines += ["| " + " | ".join(str(cell(row)) for _, cell in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def table_of(columns, items):
+    """A Markdown table of `items`. `columns` are pairs: the heading, and a function from an item to its cell."""
+    return table([head for head, _ in columns], [[cell(item) for _, cell in columns] for item in items])
 
 
 def size_text(count):
@@ -154,7 +157,7 @@ def sqnr_text(form):
 def collective_table(results, collective):
     rows = [{**row, "place": place, "chunks": chunks} for place, chunks, row in collective_rows(results, collective)]
     rows.sort(key=lambda r: (place_order(r["place"]), r["chunks"], r["size"], quantizer_order(r["quantizer"])))
-    return table(COLLECTIVE_COLUMNS, rows)
+    return table_of(COLLECTIVE_COLUMNS, rows)
 
 
 def levels_rows(results):
@@ -171,7 +174,7 @@ def algorithm_table(results):
             for k, bits in (("native_fp32", "fp32"), ("native_bf16", "bf16")):
                 if row[k]["algorithm"]:
                     fastest.setdefault((COLLECTIVES[collective], place, row["size"], bits), row[k]["algorithm"])
-    return table([("beside", lambda r: r[0][0]), ("where", lambda r: place_text(r[0][1])),
+    return table_of([("beside", lambda r: r[0][0]), ("where", lambda r: place_text(r[0][1])),
                   ("tensor", lambda r: size_text(r[0][2])), ("format", lambda r: r[0][3]),
                   ("native algorithm", lambda r: r[1])], list(fastest.items()))
 
@@ -179,7 +182,7 @@ def algorithm_table(results):
 def codec_table(results):
     contents = results.get(("codec", "perf"), {"rows": []})
     columns = [(head.format(threads=contents.get("threads", 1)), cell) for head, cell in CODEC_COLUMNS]
-    return table(columns, contents["rows"])
+    return table_of(columns, contents["rows"])
 
 
 def training_runs(results):
@@ -210,5 +213,5 @@ def training_table(results):
         ("held-out loss", part("run", "held_out_loss", text=number(4))),
         ("across nodes per step", part("run", "inter_node_bytes_per_step", text=size_text)),
     ]
-    return table(columns, [{"place": place, "run": run, "baseline": baseline}
+    return table_of(columns, [{"place": place, "run": run, "baseline": baseline}
                            for place, run, baseline in training_runs(results)])

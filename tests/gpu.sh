@@ -2,7 +2,7 @@
 # The one command for a machine with a GPU: builds what runs on one, runs it, measures, and writes the results.
 #
 #   tests/gpu.sh [--include DIR] [--build-dir DIR] [--results DIR] [--arch ARCHITECTURES] [--prebuilt | --build-only]
-#                [--profile]
+#                [--profile] [--old FILE]
 #
 #   --include DIR     a folder with catch2/catch.hpp (2.13), CLI/CLI.hpp and nlohmann/json.hpp, for machines that have
 #                     no packages of them (on Debian 12 all three are in /usr/include)
@@ -11,8 +11,9 @@
 #   --arch LIST       for which GPUs, as CMake writes them: 90, or 80;90 (default: those of this machine)
 #   --build-only      build, on a machine without a GPU, and stop
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
+#   --old FILE        a codec_gpu that was built before a change of kernels: measured beside the new one
 #   --profile         in place of the other steps, once they have passed on such a GPU: clocks, counters of six kernels by
-#                     ncu, formats without predictions, and collectives and failures that the other steps leave out
+#                     ncu, all kernels at one size, and collectives and failures that the other steps leave out
 #
 # Needs nvcc, CMake 3.25 or newer and a C++20 compiler, and for zero3_gpt OpenBLAS and packages of CLI11 and
 # nlohmann_json. NCCL is found where NCCL_ROOT says, in Python's packages, or
@@ -27,6 +28,7 @@ value arch native
 flag prebuilt
 flag build_only
 flag profile
+value old ''
 parse_options "$@"
 if [ "$prebuilt" = yes ] && [ "$build_only" = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
 if [ "$profile" = yes ] && [ "$results" = "$root/build/gpu-results" ]; then
@@ -140,7 +142,13 @@ measure() {
         line=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
         notes+=(--note "driver=$line")
     fi
-    step "$name" "$limit" "$build_dir/gpu/codec_gpu" "$results/$name.json" "$@" "${notes[@]}" || true
+    step "$name" "$limit" "${program:-$build_dir/gpu/codec_gpu}" "$results/$name.json" "$@" "${notes[@]}" || true
+}
+
+# Kernels before a change beside those of now, few sizes.
+measure_quick() {
+    measure codec_gpu_quick 90 --quick
+    [ -z "$old" ] || program=$old measure codec_gpu_old 90 --quick
 }
 
 # One page: how every step ended, and for each kernel what was predicted and what was measured.
@@ -184,8 +192,8 @@ if [ "$profile" = yes ]; then
     else
         summary+=("$(printf '%-34s %s' ncu "SKIPPED: ncu is not here")")
     fi
-    heading "formats without predictions, and means of 3 and 6"
-    measure formats 90 --quantizer int8:256:bf16 --quantizer int4:128:signed:bf16 --element bf16 --size-mb 256 --size-mb 1024
+    heading "all kernels, and means of 3 and 6"
+    measure_quick
     measure divisors 60 --quantizer int8:256 --quantizer int4:128 --kernel reduce_encode_3 --kernel reduce_encode_6 \
         --kernel reduce_decode_3 --kernel reduce_decode_6 --element bf16 --size-mb 256
     heading "collectives on all topologies, failures under NCCL"
@@ -193,13 +201,13 @@ if [ "$profile" = yes ]; then
     [ ! -x "$build_dir/gpu/test_gpu_nccl_ranks" ] || step nccl_graphs 60 "$build_dir/gpu/test_gpu_nccl_ranks" graph || true
     run_test test_gpu_nccl_failures 150
     sanitize memcheck memcheck_features test_gpu_features
-    printf '%s\n' "${summary[@]}" >"$results/summary.txt"
-    finish ""
+    report
+    finish ", all of them in report.md"
 fi
 
 heading "the kernels: the host's bits, memory, speed"
 run_test test_gpu_kernels
-measure codec_gpu_quick 90 --quick
+measure_quick
 report
 sanitize memcheck memcheck test_gpu_kernels
 sanitize racecheck racecheck test_gpu_kernels

@@ -64,8 +64,8 @@ int main(int argc, char** argv) {
     CLI::App app("Measures the codec's kernels beside a device-to-device copy of as many bytes.");
     app.add_option("results", path, "JSON file to write");
     auto* const quick_flag = app.add_flag("--quick", quick, "bf16 at 256 MB only");
-    app.add_option("--quantizer", wanted.quantizers, "int8:256, int4:128, ...")
-        ->check(CLI::IsMember(joined(wanted.quantizers, wanted.more_quantizers)));
+    app.add_option("--quantizer", wanted.quantizers, "int8:256:bf16, int4:128:signed:bf16, ...")
+        ->check(CLI::IsMember(wanted.quantizers));
     app.add_option("--kernel", wanted.kernels, "encode, reduce_decode_8, ...")
         ->check(CLI::IsMember(joined(wanted.kernels, wanted.more_kernels)));
     app.add_option("--element", wanted.elements, "bf16, fp16, fp32")

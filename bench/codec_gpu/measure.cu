@@ -46,14 +46,14 @@ void measure(const settings& wanted, const std::function<void(const row&)>& repo
             if (std::find(names.begin(), names.end(), zeropp::short_text(q.name()).str()) == names.end()) return;
             measure_quantizer<Q>(b, wanted, report);
         };
-        quantizer(zeropp::quantizer_named<"int8:256">{});
-        quantizer(zeropp::quantizer_named<"int4:128">{});
-        quantizer(zeropp::quantizer_named<"int4:128:signed:bf16:h32">{});
-        quantizer(zeropp::quantizer_named<"int8:2048">{});
-        quantizer(zeropp::quantizer_named<"int4:2048">{});
-        quantizer(zeropp::quantizer_named<"int6:128">{});
         quantizer(zeropp::quantizer_named<"int8:256:bf16">{});
         quantizer(zeropp::quantizer_named<"int4:128:signed:bf16">{});
+        quantizer(zeropp::quantizer_named<"int4:128:signed:bf16:h32">{});
+        quantizer(zeropp::quantizer_named<"int6:128">{});
+        quantizer(zeropp::quantizer_named<"int8:256">{});
+        quantizer(zeropp::quantizer_named<"int4:128">{});
+        quantizer(zeropp::quantizer_named<"int8:2048">{});
+        quantizer(zeropp::quantizer_named<"int4:2048">{});
     }
     require_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }

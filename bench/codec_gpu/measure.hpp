@@ -20,11 +20,16 @@ struct device_facts {
     int runtime_version = 0;
 };
 
-/// Values to measure, in all combinations: those that have predictions, unless others are asked for.
+/// Values to measure, in all combinations. The formats of C, PyTorch and zero3_gpt come first.
 struct settings {
-    std::vector<std::string> quantizers{"int8:256",  "int4:128",  "int4:128:signed:bf16:h32",
-                                        "int8:2048", "int4:2048", "int6:128"};
-    std::vector<std::string> more_quantizers{"int8:256:bf16", "int4:128:signed:bf16"};
+    std::vector<std::string> quantizers{"int8:256:bf16",
+                                        "int4:128:signed:bf16",
+                                        "int4:128:signed:bf16:h32",
+                                        "int6:128",
+                                        "int8:256",
+                                        "int4:128",
+                                        "int8:2048",
+                                        "int4:2048"};
     std::vector<std::string> kernels{"encode",          "decode",          "reorder_encode",
                                      "reduce_encode_2", "reduce_encode_4", "reduce_encode_8",
                                      "reduce_decode_2", "reduce_decode_4", "reduce_decode_8"};

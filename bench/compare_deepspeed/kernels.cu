@@ -13,8 +13,9 @@
 namespace {
 
 using codec = zeropp::codec<zeropp::cuda_stream>;
-using quantizers = zeropp::named_quantizers<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>,
-                                            zeropp::block_integer<8, 2048>, zeropp::block_integer<4, 2048>>;
+using quantizers = zeropp::named_quantizers<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
+                                            zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>,
+                                            zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
 
 /// Shards of a tensor of n elements, in the order of the first hop on `nodes` nodes of `devices` ranks.
 zeropp::slices reordered(std::size_t n, int nodes, int devices) {

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The table and the plot of bench/convergence/run.sh.
-
-report.py RUNS RESULTS
+"""The table and the plot of bench/convergence/run.sh and gpu.sh.
 
 Reads seedN.json and seedN.dat in RUNS, as zero3_gpt writes them, and writes convergence.md and
 convergence.png (with gnuplot) in RESULTS. The first run of each file is the baseline.
 """
 
+import argparse
 import json
+import math
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,12 +19,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from report import size_text, table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-WINDOW = 100
 
 
-def formats(name):
+def formats(file):
     """Formats of a configuration, in words: (weights, intra-node + inter-node gradients)."""
-    config = json.loads((HERE / f"{name}.json").read_text())
+    config = json.loads(file.read_text())
     zero, ours = config["zero_optimization"], config.get("zeropp", {})
     plain = "bf16" if "bf16" in config else "fp32"
     weights = ours["weight_quantizer"] if zero.get("zero_quantized_weights") else plain
@@ -34,6 +34,8 @@ def formats(name):
         weights += ", of differences"
     if ours.get("gradient_error_feedback"):
         gradients += ", error feedback"
+    if "local_steps" in ours:
+        gradients += f", between islands {ours['local_steps']['quantizer']} every {ours['local_steps']['every']} steps"
     return weights, gradients
 
 
@@ -56,35 +58,38 @@ def summary(seeds):
             "difference_standard_error":
                 statistics.stdev(differences) / len(differences)**0.5 if len(differences) > 1 else None,
             "inter_node_bytes_per_step": first["inter_node_bytes_per_step"],
-            "reduction_inter_node": seeds[0]["runs"][0]["inter_node_bytes_per_step"] / first["inter_node_bytes_per_step"],
+            "reduction_inter_node": seeds[0]["runs"][0]["inter_node_bytes_per_step"] / (first["inter_node_bytes_per_step"] or math.inf),
         })
     return runs
 
 
-def smooth(column):
-    """Mean of the last WINDOW steps at each step."""
+def smooth(column, window):
+    """Mean of the last `window` steps at each step."""
     sums = [0.0]
     for loss in column:
         sums.append(sums[-1] + loss)
-    return [(sums[i + 1] - sums[max(0, i + 1 - WINDOW)]) / min(i + 1, WINDOW) for i in range(len(column))]
+    return [(sums[i + 1] - sums[max(0, i + 1 - window)]) / min(i + 1, window) for i in range(len(column))]
 
 
-def plot(folder, seeds, image):
-    """Plots smoothed means of losses over all seeds, and their differences from the baseline."""
-    curves = []
-    for seed in seeds:
-        rows = [line.split() for line in (folder / f"seed{seed}.dat").read_text().splitlines()]
-        names = rows[0][1:]
-        curves.append([smooth([float(row[c + 1]) for row in rows[1:]]) for c in range(len(names))])
+def curve(file):
+    """Losses of a file of zero3_gpt: {run: [of each step]}."""
+    names, *rows = [line.split() for line in file.read_text().splitlines()]
+    return {name: [float(row[c]) for row in rows] for c, name in enumerate(names) if c}
+
+
+def plot(seeds, window, image):
+    """Plots smoothed means of losses over all seeds, each {run: losses}, and their differences from the baseline."""
+    names = list(seeds[0])
+    curves = [[smooth(seed[name], window) for name in names] for seed in seeds]
     means = [[statistics.mean(values) for values in zip(*(curve[c] for curve in curves))] for c in range(len(names))]
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         data.write(" ".join(["step"] + names) + "\n")
         for step, losses in enumerate(zip(*means)):
             # Earlier means have less than a whole window.
-            if step + 1 >= WINDOW:
+            if step + 1 >= window:
                 data.write(" ".join([str(step + 1)] + [f"{loss:.6f}" for loss in losses]) + "\n")
         data.flush()
-        settings = f"data='{data.name}'; image='{image}'; last='{len(names) + 1}'; window='{WINDOW}'"
+        settings = f"data='{data.name}'; image='{image}'; last='{len(names) + 1}'; window='{window}'"
         subprocess.run(["gnuplot", "-e", settings, str(HERE / "curves.gnuplot")], check=True)
 
 
@@ -99,16 +104,28 @@ def verdict(run, baseline):
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    folder, results = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    # zero3_gpt writes the curve last.
-    numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
-    seeds = [json.loads((folder / f"seed{n}.json").read_text()) for n in numbers]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="RUNS", type=pathlib.Path)
+    parser.add_argument("results", metavar="RESULTS", type=pathlib.Path)
+    parser.add_argument("--gpu", metavar="NAME", nargs="+", help="runs of gpu.sh, in NAME.json and NAME.dat: writes gpu_training.md")
+    arguments = parser.parse_args()
+    folder, results, name = arguments.folder, arguments.results, "gpu_training" if arguments.gpu else "convergence"
+    if arguments.gpu:
+        parts = [json.loads((folder / f"{run}.json").read_text()) for run in arguments.gpu]
+        numbers, seeds = [parts[0]["seed"]], [{**parts[0], "runs": [part["runs"][0] for part in parts]}]
+        curves = [{run: losses for part in arguments.gpu for run, losses in curve(folder / f"{part}.dat").items()}]
+        command, configs, place = "bench/convergence/gpu.sh", folder / "configs", "threads that share a GPU"
+    else:
+        # zero3_gpt writes the curve last.
+        numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
+        seeds = [json.loads((folder / f"seed{n}.json").read_text()) for n in numbers]
+        curves = [curve(folder / f"seed{n}.dat") for n in numbers]
+        command, configs, place = f"bench/convergence/run.sh --seeds \"{' '.join(map(str, numbers))}\"", HERE, "threads"
     runs = summary(seeds)
     facts = {key: seeds[0][key] for key in ("parameters", "nodes", "ranks_per_node", "steps")}
-    command = f"bench/convergence/run.sh --seeds \"{' '.join(map(str, numbers))}\""
-    plot(folder, numbers, results / "convergence.png")
+    window = min(100, max(1, facts["steps"] // 10))
+    if shutil.which("gnuplot"):
+        plot(curves, window, results / f"{name}.png")
 
     heads = ["run", "weights", "gradients, inside + across nodes", "held-out loss, mean", "min .. max", "standard deviation",
              "difference to the baseline", "of each seed", "verdict", "across nodes per step", "reduction"]
@@ -116,16 +133,16 @@ def main():
     for run in runs:
         deviation, error = run["standard_deviation"], run["difference_standard_error"]
         rows.append([
-            run["name"], *formats(run["name"]), f"{run['mean']:.4f}",
+            run["name"], *formats(configs / f"{run['name']}.json"), f"{run['mean']:.4f}",
             f"{min(run['held_out_loss']):.4f} .. {max(run['held_out_loss']):.4f}",
             "-" if deviation is None else f"{deviation:.4f}", f"{run['difference_percent']:+.2f} %" + ("" if error is None else f" ± {error:.2f}"),
             ", ".join(f"{d:+.2f}" for d in run["difference_percent_of_seeds"]), verdict(run, runs[0]),
-            size_text(run["inter_node_bytes_per_step"]), f"{run['reduction_inter_node']:.2f}x"
+            size_text(run["inter_node_bytes_per_step"]), f"{run['reduction_inter_node']:.2f}x" if run["reduction_inter_node"] else "all"
         ])
-    text = f"""# Convergence
+    text = f"""# {"A training on one GPU" if arguments.gpu else "Convergence"}
 
 Made by `{command}`: zero3_gpt, {facts['parameters']} parameters on {facts['nodes']} nodes x {facts['ranks_per_node']} ranks
-(threads), {facts['steps']} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. A seed fixes the initial weights and the order of the text, so runs of
+({place}), {facts['steps']} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. A seed fixes the initial weights and the order of the text, so runs of
 one seed differ in nothing but the wire. The held-out loss is in nats per byte, over a tenth of the text that no run trains on,
 with the weights as the format gathers them.
 
@@ -135,11 +152,11 @@ seeds with its standard error, then each seed's. Training magnifies any change, 
 above the baseline from one seed and below it from another; a mean that is not several standard errors from zero may be chance.
 *fp32* is a control: it rounds nothing. The bytes are counted on the transport, for all ranks together.
 
-![training losses](convergence.png)
+![training losses]({name}.png)
 
-Training losses: means over the seeds, each over the last {WINDOW} steps; below, how far they are from the baseline's.
+Training losses: means over the seeds, each over the last {window} steps; below, how far they are from the baseline's.
 """
-    (results / "convergence.md").write_text(text)
+    (results / f"{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

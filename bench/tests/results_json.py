@@ -35,6 +35,8 @@ value = json.loads(EXPECTED)
 assert text(value) == EXPECTED, text(value)
 assert text(value["rows"]) == '[\n {"a":{"b":[1,2]}},\n {"c":[],"d":null}\n]'
 assert text([]) == "[]"
+# As other pages call it.
+assert report.table(["a", "b"], [["c", 1]]) == "| a | b |\n|---|---:|\n| c | 1 |\n" and report.table(["a"], []) == ""
 assert text({4: (1, 2)}) == '{\n "4": [1,2]\n}'
 
 for file in sorted((BENCH / "results").iterdir()):

@@ -80,9 +80,9 @@ everything_passes
 double build/gpu/test_gpu_nccl_failures 'echo "a rank hangs"; exit 1'
 double build/gpu/test_gpu_nccl_ranks '[[ $1 == graph ]] && echo "graphs only"'
 double bin/ncu '[[ "$*" == *int4:128:signed* ]] && { echo "ERR_NVGPUCTRPERM"; exit 1; }' "$(tail -n +2 "$folder/bin/ncu")"
-more=(--profile)
+more=(--profile --old "$folder/build/gpu/codec_gpu")
 run "a profile" 1 '^nvidia_smi +passed' '^slice +passed' '^ncu_int4_sum_8 +passed' '^ncu_rotated_encode +FAILED \(1\)' \
-    '^ncu_int4_encode +passed' '^formats +passed' '^test_gpu_nccl_failures +FAILED \(1\)' \
+    '^ncu_int4_encode +passed' '^codec_gpu_old +passed' '^\| int8:256 .*\| 0.91 \| 1.00 \|$' '^test_gpu_nccl_failures +FAILED \(1\)' \
     '^test_gpu_features +passed' '^graphs only' '^nccl_graphs +passed' '^memcheck of .*test_gpu_features \[slice\]' \
     '^memcheck_features +passed' '^FAILED: 2 step'
 cat "$folder/results/summary.txt" >>"$folder/steps"

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Fifteen minutes on one GPU: trains a GPT of 25 million parameters with zero3_gpt, on 2 nodes x 2 ranks that share the GPU, in
+# bf16, with ZeRO++ in 8 and 4 bits, by layer, and with local steps every 32. All have equal steps, as many as the minutes allow.
+# Run after run is written, so that a lease cut short still has the first ones.
+#
+#   bench/convergence/gpu.sh --text FILE [--minutes N] [--build-dir DIR] [--results DIR] [--device host] [--layers N]
+#                            [--width N]
+#
+#   --text FILE      to train on, of at least 50 MB
+#   --minutes N      of training, of all runs together (default: 10)
+#   --build-dir DIR  where `tests/gpu.sh --build-only` has built (default: build/gpu)
+#   --results DIR    where gpu_training.md and the rest go (default: build/gpu-training). Without gnuplot there is no plot;
+#                    elsewhere, `bench/convergence/report.py DIR DIR --gpu zero3 zeropp by_layer local_steps` makes it
+#   --device host, --layers N, --width N    of zero3_gpt, for a rehearsal without a GPU (default: cuda, 8 and 512)
+#
+# Matrix products are in TF32.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+value text ''
+value minutes 10
+folder build_dir "$root/build/gpu"
+folder results "$root/build/gpu-training"
+value device cuda
+value layers 8
+value width 512
+parse_options "$@"
+[ -n "$text" ] || options_wrong "--text is needed"
+here=$root/bench/convergence
+export NVIDIA_TF32_OVERRIDE=1 OPENBLAS_NUM_THREADS=1
+
+# train NAME STEPS CONFIG...: all runs, of one seed
+train() {
+    local name=$1 steps=$2
+    shift 2
+    "$build_dir/gpu/zero3_gpt" "$@" --device "$device" --ranks-per-node 2 --text "$text" --steps "$steps" \
+        --layers "$layers" --heads 8 --width "$width" --context 256 --json "$results/$name.json" --curve "$results/$name.dat"
+}
+
+mkdir -p "$results/configs"
+configs=()
+for name in zero3 zeropp by_layer local_steps; do
+    configs+=("$results/configs/$name.json")
+    sed 's/"lr": 3e-3/"lr": 1e-3/; s/"every": 8/"every": 32/' "$root/examples/zero3_gpt/configs/$name.json" >"${configs[-1]}"
+done
+train pace 20 "${configs[@]}"
+steps=$(python3 -c 'import json, sys
+print(int(60 * float(sys.argv[2]) / sum(run["step_seconds_median"] for run in json.load(open(sys.argv[1]))["runs"])))' \
+    "$results/pace.json" "$minutes")
+runs=()
+for config in "${configs[@]}"; do
+    runs+=("$(basename "$config" .json)")
+    train "${runs[-1]}" "$steps" "$config"
+    python3 "$here/report.py" "$results" "$results" --gpu "${runs[@]}"
+done
