@@ -3,32 +3,42 @@ and bytes: deepspeed_ranks.py RESULTS"""
 
 import json
 import math
+import os
 import sys
 import warnings
 
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
 from torch import nn
 
 STEPS, MICROBATCHES = 15, 2
-# DeepSpeed refuses fp16 on processors.
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# No parameter stays gathered between modules, so that each pass gathers all.
+GATHER_ALL = {
+    "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0,
+    "stage3_prefetch_bucket_size": 0,
+}
+# DeepSpeed's defaults, on which gathers of later modules begin before their turn, and both kinds of offload.
+OFFLOADED = {
+    "stage3_max_live_parameters": 10**9, "stage3_max_reuse_distance": 10**9, "stage3_prefetch_bucket_size": 5 * 10**7,
+    "overlap_comm": True, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"},
+}
+KEYS = {"zero_quantized_weights": True, "zero_quantized_gradients": True}
 
 
-def configuration(dtype, zero=None, ours=None):
+def configuration(dtype, zero=None, ours=None, **others):
     config = {
-        "train_micro_batch_size_per_gpu": 16,
-        "gradient_accumulation_steps": MICROBATCHES,
-        "zero_allow_untested_optimizer": True,
-        # No parameter stays gathered between modules, so that each pass gathers all.
-        "zero_optimization": {
-            "stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0,
-            "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0, **(zero or {})
-        },
+        "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": MICROBATCHES,
+        "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+        "zero_optimization": {"stage": 3, **GATHER_ALL, **(zero or {})}, **others,
     }
     if dtype == "bf16":
         config["bf16"] = {"enabled": True}
+    elif dtype == "fp16":
+        # The first scales are too large: their steps are skipped.
+        config["fp16"] = {"enabled": True, "initial_scale_power": 18, "hysteresis": 1, "loss_scale_window": 8}
     return config if ours is None else {**config, "zeropp": ours}
 
 
@@ -36,61 +46,98 @@ def sizes():
     return [(33, 257), (257, 129), (129, 1)]
 
 
-def train(dtype, zero=None, ours=None, frozen=False):
-    """Losses of this rank's microbatches, and the engine. No size divides by four."""
+class LoRA(nn.Module):
+    """A frozen layer with a trained one of rank 4 beside it."""
+
+    def __init__(self, rows, columns):
+        super().__init__()
+        self.base = nn.Linear(rows, columns).requires_grad_(False)
+        self.down, self.up = nn.Linear(rows, 4, bias=False), nn.Linear(4, columns, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def engine_of(dtype, zero=None, ours=None, lora=False):
+    """No size divides by four."""
     torch.manual_seed(0)
-    layers = [layer for size in sizes() for layer in (nn.Linear(*size), nn.GELU())]
+    layers = [layer for number, size in enumerate(sizes())
+              for layer in (LoRA(*size) if lora and number == 1 else nn.Linear(*size), nn.GELU())]
     model = nn.Sequential(*layers[:-1])
-    if frozen:
-        model[2].requires_grad_(False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(
         model=model, optimizer=torch.optim.Adam(trained, lr=0.003), config=configuration(dtype, zero, ours)
     )
-    torch.manual_seed(100 + dist.get_rank())
+    return engine
+
+
+def train(engine, steps=STEPS, first=0):
+    """Mean losses of all ranks' microbatches."""
+    dtype = next(engine.module.parameters()).dtype
+    torch.manual_seed(100 * (1 + first) + dist.get_rank())
     losses = []
-    for _ in range(STEPS * MICROBATCHES):
+    for _ in range(steps * MICROBATCHES):
         x = torch.randn(16, 33)
-        loss = (engine(x.to(TYPES[dtype])).float().squeeze(1) - x.sum(1) / 8).square().mean()
+        loss = (engine(x.to(dtype)).float().squeeze(1) - x.sum(1) / 8).square().mean()
         engine.backward(loss)
         engine.step()
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
-    return losses, engine
+    return losses
 
 
 def main(results):
     deepspeed.ops.__compatible_ops__.clear()  # nothing is compiled
+    get_accelerator().is_fp16_supported = lambda: True  # which depends on the processor, and torch computes fp16 on all
     deepspeed.init_distributed("gloo")
-    found = {f"{dtype} plain": {"losses": train(dtype)[0]} for dtype in TYPES}
-    found["fp32 plain frozen"] = {"losses": train("fp32", frozen=True)[0]}
+    found = {f"{dtype} plain": {"losses": train(engine_of(dtype))} for dtype in ("fp32", "bf16")}
+    engine = engine_of("fp16")
+    found["fp16 plain"] = {"losses": train(engine), "skipped": engine.skipped_steps}
+    found["fp32 plain lora"] = {"losses": train(engine_of("fp32", lora=True))}
 
     import zeropp_torch.deepspeed as zeropp
     from zeropp_torch import ZeroppError
-    
-    def ours(name, dtype, section, hpz=1, frozen=False):
-        keys = {"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": hpz}
-        losses, engine = train(dtype, keys, {"ranks_per_node": 2, **section}, frozen)
+
+    def ours(name, section, zero=None, lora=False, steps=STEPS):
+        engine = engine_of(name.split()[0], KEYS | (zero or {}), {"ranks_per_node": 2, **section}, lora)
+        losses = train(engine, steps)
         by_use = {"gathers": 0, "reductions": 0}
         for settings in zeropp._settings_in("stats", engine):
             for (_, use), communicator in settings._communicators.items():
                 by_use[use] += communicator.traffic().inter_node
-        found[name] = {"losses": losses, "inter_node": zeropp.stats(engine).inter_node, **by_use}
+        found[name] = {
+            "losses": losses, "inter_node": zeropp.stats(engine).inter_node, "skipped": engine.skipped_steps, **by_use
+        }
 
+    for dtype in ("fp32", "bf16"):
+        engine = engine_of(dtype)
+        found[f"{dtype} imported"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
     for dtype in TYPES:
-        losses, engine = train(dtype)
-        found[f"{dtype} imported"] = {"losses": losses, "inter_node": zeropp.stats(engine).inter_node}
-        ours(f"{dtype} lossless", dtype, {"preset": "lossless"})
-        ours(f"{dtype} 4bit", dtype, {})
-    ours("fp32 4bit frozen", "fp32", {"preset": "4bit"}, frozen=True)
-    ours("fp32 2bit error feedback", "fp32", {
+        ours(f"{dtype} lossless", {"preset": "lossless"})
+    ours("fp32 lossless offloaded", {"preset": "lossless"}, OFFLOADED, steps=6)
+    ours("fp32 4bit", {})
+    ours("fp16 4bit offloaded", {}, OFFLOADED)
+    ours("fp32 4bit lora", {"preset": "4bit"}, lora=True)
+    ours("fp32 2bit error feedback", {
         "weights": "int8:256:fp16", "gradients": ["int8:256:bf16:h32", "int2:64:signed:bf16:h32"], "error_feedback": True
     })
     # Last, because DeepSpeed keeps the groups of hpZ for all later engines of a process.
-    for dtype in TYPES:
-        ours(f"{dtype} lossless hpz", dtype, {"preset": "lossless"}, hpz=2)
-    ours("bf16 4bit hpz", "bf16", {"preset": "4bit"}, hpz=2)
+    hpz = {"zero_hpz_partition_size": 2}
+    for dtype in ("fp32", "bf16"):
+        ours(f"{dtype} lossless hpz", {"preset": "lossless"}, hpz)
+
+    # A restart goes on with the same losses.
+    restarted = "bf16", KEYS | hpz, {"ranks_per_node": 2, "error_feedback": True}
+    engine = engine_of(*restarted)
+    train(engine, steps=3)
+    folder = os.path.join(os.path.dirname(results), "checkpoint")
+    engine.save_checkpoint(folder)
+    zeropp.reset_feedback(engine)
+    found["bf16 4bit hpz went on"] = {"losses": train(engine, steps=3, first=1)}
+    engine = engine_of(*restarted)
+    engine.load_checkpoint(folder)
+    found["bf16 4bit hpz restarted"] = {"losses": train(engine, steps=3, first=1)}
 
     # Of rank 0: a shard of each parameter crosses once in a gather, the sum of a node in a reduction.
     shards = sum(math.ceil(n / 4) for a, b in sizes() for n in (a * b, b))
@@ -98,17 +145,25 @@ def main(results):
         found[f"{dtype} lossless"]["pass"] = shards * size
 
     refused = {}
+
+    def read(name, config):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                deepspeed.DeepSpeedConfig(config)
+                refused[name] = "\n".join(str(warning.message) for warning in warned)
+            except (ZeroppError, ValueError) as error:
+                refused[name] = str(error)
+
     for name, section in {
         "unknown key": {"bits": 4}, "no node": {"ranks_per_node": 0}, "two formats": {"preset": "4bit", "weights": "bf16"}
     }.items():
-        try:
-            train("fp32", {"zero_quantized_weights": True}, section)
-        except ZeroppError as error:
-            refused[name] = str(error)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        train("fp32", {"stage": 1, "zero_quantized_weights": True})
-    refused["stage 1"] = "\n".join(str(warning.message) for warning in warned)
+        read(name, configuration("fp32", KEYS, section))
+    read("sum", configuration("fp32", KEYS, gradient_allreduce_op="sum"))
+    for stage in (1, 2):
+        read(f"stage {stage}", configuration("fp32", {"stage": stage} | KEYS))
+    engine = engine_of("fp32", {"stage": 2, "zero_quantized_weights": True})
+    found["fp32 stage 2"] = {"losses": train(engine, steps=2), "inter_node": zeropp.stats(engine).inter_node}
     zeropp.PRIVATE_NAMES["deepspeed.utils.groups"] += ("_moved",)
     try:
         zeropp._install()

@@ -554,14 +554,21 @@ def test_deepspeeds_keys_are_understood():
     dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
     with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
         assert zeropp.from_deepspeed({"zero_optimization": section}) == found
+        ours = {"preset": "8bit", "nodes_per_site": 2, "error_feedback": True}
+        assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": ours}) == {
+            "weights": "int8:256:fp16", "gradients": None, "nodes_per_site": 2, "error_feedback": True
+        }
     assert refusals(
         {
             "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(
                 "ds_config.json"
+    with pytest.warns(UserWarning, match="from_deepspeed: apply.. does not take zeropp.ranks_per_node 8; "):
+        zeropp.from_deepspeed({"zeropp": {"ranks_per_node": 8}})
             ),
             "expected zero_optimization as a mapping": lambda: zeropp.from_deepspeed({"zero_optimization": 3}),
             "expected zero_quantized_weights as a bool, given 'false'": lambda: zeropp.from_deepspeed(
                 {"zero_quantized_weights": "false"}
             ),
+            "expected formats of weights and gradients": lambda: zeropp.from_deepspeed({"zeropp": {"preset": "2bit"}}),
         }
     ) == []

@@ -61,13 +61,7 @@ class _Settings:
         arguments.instance(where, "a section", section, Mapping, "a mapping")
         if unknown := [key for key in section if key not in _KEYS]:
             raise ZeroppError(f"{where}: expected keys of {', '.join(_KEYS)}, given {', '.join(map(repr, unknown))}")
-        gradients = section.get("gradients", formats.DEFAULT)
-        chosen = formats.chosen(
-            where, section.get("weights", formats.DEFAULT), tuple(gradients) if isinstance(gradients, list) else gradients,
-            section.get("preset"), None,
-        )
-        if chosen.weights is None or chosen.gradients is None:
-            raise ZeroppError(f"{where}: expected formats of weights and gradients; the keys of zero_optimization switch them off")
+        chosen = formats.chosen_by(where, section)
         self.weights: str = chosen.weights
         self.gradients: formats.GradientFormats = chosen.gradients
         self.error_feedback = arguments.instance(where, "error_feedback", section.get("error_feedback", False), bool, "a bool")
@@ -138,11 +132,11 @@ class _Gathered:
 
 def _gather(settings: _Settings, partitioning: Any, parameters: Sequence[Any], module: Any) -> Any:
     """Gathers the whole weights of `parameters`, in the settings' format: those of one type share a call."""
-    if any(parameter.ds_status != module.ZeroParamStatus.NOT_AVAILABLE for parameter in parameters):
-        raise RuntimeError(next(p for p in parameters if p.ds_status != module.ZeroParamStatus.NOT_AVAILABLE).ds_summary())
     partitioning._ensure_availability_of_partitioned_params(parameters)
     by_call: dict[tuple[dist.ProcessGroup, torch.dtype], list[Any]] = {}
     for parameter in sorted(parameters, key=lambda parameter: parameter.ds_id):
+        if parameter.ds_status != module.ZeroParamStatus.NOT_AVAILABLE:
+            raise ZeroppError(f"zeropp_torch.deepspeed: expected partitioned parameters, given {parameter.ds_summary()}")
         parameter.ds_status = module.ZeroParamStatus.INFLIGHT
         dtype = module.get_allgather_dtype(parameter, parameter.ds_tensor)
         by_call.setdefault((parameter.ds_process_group, dtype), []).append(parameter)
@@ -171,9 +165,14 @@ def _reduce(settings: _Settings, parameters: Sequence[Any], gradients: Sequence[
     """This rank's shards of the means of `gradients`, which belong to `parameters`."""
     communicator = settings.communicator(parameters[0].ds_process_group, "reductions")
     hops = settings.gradients.of(gradients[0].dtype)
+    divided = gradients[0].dtype == torch.float16
+    if divided:
+        # As DeepSpeed itself: a sum in fp16 overflows where the mean does not.
+        gradients = [gradient / communicator.size for gradient in gradients]
     shards = [gradient.new_empty(_own(gradient.numel(), communicator)) for gradient in gradients]
     reduce_scatter(
-        communicator, gradients, shards, *hops, mean=True, feedback=settings.feedback(communicator, parameters, gradients, hops),
+        communicator, gradients, shards, *hops, mean=not divided,
+        feedback=settings.feedback(communicator, parameters, gradients, hops),
         name=f"gradients {parameters[0].ds_id} to {parameters[-1].ds_id}",
     )
     return shards

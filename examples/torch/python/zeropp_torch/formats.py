@@ -156,15 +156,33 @@ def chosen(
     )
 
 
+# Keys of a section "zeropp" that apply() takes as they are.
+_OTHERS = ("nodes_per_site", "error_feedback")
+
+
+def chosen_by(function: str, section: Mapping[str, Any]) -> Chosen:
+    """The formats of a section "zeropp" in a DeepSpeed configuration: its `preset`, or `weights` and `gradients`."""
+    gradients = section.get("gradients", DEFAULT)
+    found = chosen(
+        function, section.get("weights", DEFAULT), tuple(gradients) if isinstance(gradients, list) else gradients,
+        section.get("preset"), None,
+    )
+    if found.weights is None or found.gradients is None:
+        raise ZeroppError(f"{function}: expected formats of weights and gradients; the keys of zero_optimization switch them off")
+    return found
+
+
 def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. Warns of settings of ZeRO++
-    that apply() does not take. hpZ is an argument of fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
+    """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. A section "zeropp", as of
+    zeropp_torch.deepspeed, gives formats, error feedback and sites. Warns of settings that apply() does not take. hpZ is
+    an argument of fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
     words = "a mapping, as json.load() makes"
     arguments.instance("from_deepspeed", "config", config, Mapping, words)
     section = arguments.instance(
         "from_deepspeed", "zero_optimization", config.get("zero_optimization", config), Mapping, words
     )
-    formats = PRESETS["4bit"]
+    ours = arguments.instance("from_deepspeed", "zeropp", config.get("zeropp", {}), Mapping, words)
+    chosen_formats = chosen_by("from_deepspeed", ours)
     taken = {"zero_quantized_weights": "weights", "zero_quantized_gradients": "gradients"}
     for key in taken:
         arguments.instance("from_deepspeed", key, section.get(key, False), bool, "a bool")
@@ -175,10 +193,14 @@ def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
         if key.startswith(("zero_quantized_", "zero_hpz_", "zeropp_")) and key not in taken and value
         and (key, value) != without_hpz
     ]
+    dropped += [f"zeropp.{key} {value}" for key, value in ours.items() if key not in ("weights", "gradients", "preset", *_OTHERS)]
     if dropped:
         warnings.warn(
             f"from_deepspeed: apply() does not take {', '.join(dropped)}; hpZ is fully_shard(secondary=), and error feedback "
             "apply(error_feedback=True)",
             stacklevel=2,
         )
-    return {argument: formats[argument] if section.get(key) else None for key, argument in taken.items()}
+    return {
+        **{argument: getattr(chosen_formats, argument) if section.get(key) else None for key, argument in taken.items()},
+        **{key: ours[key] for key in _OTHERS if key in ours},
+    }
