@@ -62,9 +62,9 @@ TEST_CASE("nccl: collectives on two and three levels", "[simt][collectives][nccl
 }
 
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
-    const std::size_t sends = simt::nccl_calls("ncclSend");
+    const std::size_t sends = simt::calls("ncclSend");
     simt::check_splits<nccl_transport>();
-    CHECK(simt::nccl_calls("ncclSend") == sends);
+    CHECK(simt::calls("ncclSend") == sends);
 }
 
 TEST_CASE("nccl: a failure on one rank ends all communicators and hangs nobody", "[simt][nccl][errors]") {
@@ -86,8 +86,8 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         lone_rank r;
         r.transport.check();
         r.gather();
-        const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
-        const std::size_t destroyed = simt::nccl_calls("ncclCommDestroy");
+        const std::size_t aborted = simt::calls("ncclCommAbort");
+        const std::size_t destroyed = simt::calls("ncclCommDestroy");
         simt::notice(r.transport.native(), ncclRemoteError);
         ncclResult_t code = ncclSuccess;
         const std::string text = thrown<zeropp::nccl_error>([&] {
@@ -101,7 +101,7 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         CHECK(code == ncclRemoteError);
         CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
                       "told to fail)");
-        CHECK(simt::nccl_calls("ncclCommAbort") == aborted + 1);
+        CHECK(simt::calls("ncclCommAbort") == aborted + 1);
         CHECK(r.transport.native() == nullptr);
         const std::vector<int> alone{0};
         CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }) == text);
@@ -109,7 +109,7 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         r.stream.exec().wait();
         CHECK(r.received.read() != r.send.read());
         const nccl_transport moved = std::move(r.transport);
-        CHECK(simt::nccl_calls("ncclCommDestroy") == destroyed);
+        CHECK(simt::calls("ncclCommDestroy") == destroyed);
     }
     CHECK(simt::device_fault() == "");
     CHECK(simt::live_communicators() == 0);

@@ -87,9 +87,7 @@ public:
     /// again.
     void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
         if (bytes == 0) return;
-        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-        detail::require_cuda(cudaStreamIsCapturing(stream.native(), &capture), "cudaStreamIsCapturing");
-        if (capture != cudaStreamCaptureStatusNone) {
+        if (stream.is_captured()) {
             throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
         }
         // CUDA stages pageable memory in the call, unless the device can read it where it lies, in the stream's turn.
