@@ -7,6 +7,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +65,36 @@ TEST_CASE("nccl: collectives on two and three levels", "[simt][collectives][nccl
     simt::check_levels(nccl);
     CHECK(simt::live_communicators() == 0);
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+TEST_CASE("nccl: each collective makes the calls of CUDA and NCCL that the page says", "[simt][collectives][nccl]") {
+    std::string table;
+    for (auto& [collective, calls] : simt::calls_of_collectives(nccl)) {
+        table += "| " + collective;
+        const auto add = [&, &made = calls](std::initializer_list<std::string> names) {
+            std::size_t all_ranks = 0;
+            for (const std::string& name : names) {
+                if (const auto call = made.extract(name)) all_ranks += call.mapped();
+            }
+            CHECK(all_ranks % 4 == 0);
+            table += " | " + std::to_string(all_ranks / 4);
+        };
+        add({"cudaLaunchKernel"});
+        add({"cudaMemcpyAsync"});
+        add({"ncclAllGather", "ncclAlltoAll"});
+        add({"cudaEventRecord"});
+        add({"cudaStreamWaitEvent"});
+        calls.erase("ncclCommGetAsyncError");
+        CHECK(calls == std::map<std::string, std::size_t>());
+        table += " |\n";
+    }
+    std::ifstream page(std::filesystem::path{__FILE__}.parent_path() / "../../docs/concepts/execution.md");
+    const std::string text(std::istreambuf_iterator<char>(page), {});
+    INFO(table);
+    CHECK(text.find(table) != std::string::npos);
+    CHECK(simt::live_communicators() == 0);
+}
+#endif
 
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
     const std::size_t sends = simt::calls("ncclSend");
