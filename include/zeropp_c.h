@@ -35,8 +35,9 @@ typedef struct zeropp_tensor {
 } zeropp_tensor;
 
 /* A framework's process groups, by numbers; 0 is the first. `all_gather` and `all_to_all` are MPI's, with `bytes` bytes
- * from each rank to each, on `stream` for device memory. They return 0, or non-zero if they failed. `split` returns the
- * number of a new group of `members`, ranks of `group`, or -1 if it failed. */
+ * from each rank to each, on `stream` for device memory: the call's, or one of the library's own. They return 0, or
+ * non-zero if they failed. `split` returns the number of a new group of `members`, ranks of `group`, or -1 if it
+ * failed. */
 typedef struct zeropp_callbacks {
     void* context;
     int (*all_gather)(void* context, int group, void* stream, const void* send, void* receive, size_t bytes);
@@ -78,7 +79,7 @@ ZEROPP_C_API void zeropp_communicator_destroy(zeropp_communicator* communicator)
 
 /* Compares `calls` more collectives before they move data; the number must be equal on all ranks. If calls differ, or
  * one has wrong arguments, the call fails on every rank. Each rank sends 0.9 KB for a collective, twice that for an
- * update, and waits for the stream. */
+ * update, and waits for the others. */
 ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls);
 /* Names the next collectives. Names are compared, because calls on equal shapes differ only by them. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
@@ -104,7 +105,12 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
  * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
  * Reductions are sums over all ranks, or means if `mean` is not 0. Their `inter_node` is one format, also between
  * sites, or "INTER_NODE + INTER_SITE". An all-reduce gathers its result in the last one. `feedback` may be null. One
- * rank sends nothing, and has exact results in every format. */
+ * rank sends nothing, and has exact results in every format.
+ *
+ * Destroy a stream once its calls are complete. It may be captured into a CUDA graph if the callbacks can be. Compared
+ * calls and zeropp_update_gather fail there. Memory of a captured call stays until its communicator is destroyed, after
+ * the graph. The library orders captured calls and replays with no other calls, and all share scratch: keep them on one
+ * stream, or order streams by events. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);

@@ -662,16 +662,6 @@ cudaError_t cudaFree(void* p) {
 }
 // In the order of a stream: whoever had the memory before may use it until the stream comes to the allocation, and
 // nobody may once it has come to the end.
-cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
-    return simt::on_stream("cudaMallocAsync", stream, [&](device& d, const auto& s) {
-        if (s->capture) return cudaErrorNotSupported;
-        const cudaError_t code = d.allocate(d.device_blocks, p, bytes);
-        if (*p != nullptr) d.enqueue(*s, [memory = *p, bytes] { std::memset(memory, simt::poison, bytes); });
-        return code;
-    });
-}
-// In the order of a stream: whoever had the memory before may use it until the stream comes to the allocation, and
-// nobody may once it has come to the end.
 cudaError_t cudaMallocFromPoolAsync(void** p, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
     return simt::on_stream("cudaMallocFromPoolAsync", stream, [&](device& d, const auto& s) {
         const auto of = d.pools.find(pool);
