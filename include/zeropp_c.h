@@ -35,8 +35,9 @@ typedef struct zeropp_tensor {
 } zeropp_tensor;
 
 /* A framework's process groups, by number; group 0 has all ranks. `all_gather` and `all_to_all` are MPI's, with `bytes`
- * bytes from each rank to each, on `stream` for device memory. They return 0, or non-zero if they failed. `split` makes
- * a group of `members`, ranks of `group`, and returns its number, or -1 if it failed. */
+ * bytes from each rank to each, on `stream` for device memory: the call's, or one of the library's own. They return 0,
+ * or non-zero if they failed. `split` makes a group of `members`, ranks of `group`, and returns its number, or -1 if it
+ * failed. */
 typedef struct zeropp_callbacks {
     void* context;
     int (*all_gather)(void* context, int group, void* stream, const void* send, void* receive, size_t bytes);
@@ -79,7 +80,7 @@ ZEROPP_C_API void zeropp_communicator_destroy(zeropp_communicator* communicator)
 
 /* Compares `calls` more collectives on all ranks before they move data; all ranks must give the same number. If calls
  * differ, or have wrong arguments on one rank, they fail on every rank. Each rank sends 0.9 KB for a collective, twice
- * that for an update, and waits for the stream. */
+ * that for an update, and waits for the others. */
 ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls);
 /* Names all later collectives. Ranks compare names, too, because calls on equal shapes differ only by name. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
@@ -105,7 +106,12 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
  * from element rank * ceil(n / size) on; the last ranks have fewer or none. A shard may lie at its elements in the
  * whole tensor. Reductions are sums over all ranks, or means if `mean` is not 0. `inter_node` is one format, also for
  * hops between sites, or "INTER_NODE + INTER_SITE". The all-gather phase of an all-reduce has the format of the last
- * level. `feedback` may be null. A communicator of one rank sends nothing, and has exact results in every format. */
+ * level. `feedback` may be null. A communicator of one rank sends nothing, and has exact results in every format.
+ *
+ * Destroy a stream once its calls are complete. It may be captured into a CUDA graph if the callbacks can be. Compared
+ * calls and zeropp_update_gather fail there. Memory of a captured call stays until its communicator is destroyed, after
+ * the graph. The library orders captured calls and replays with no other calls, and all share scratch: keep them on one
+ * stream, or order streams by events. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);

@@ -164,8 +164,9 @@ public:
 
     template <class T>
     void upload(T* to, std::span<const T> from) const {
-        // `from` is pageable memory: CUDA has read it when the call returns.
         copy(to, from.data(), from.size_bytes(), cudaMemcpyHostToDevice);
+        // `from` is pageable memory. CUDA has read it when the call returns, unless the device reads it in its turn.
+        if (compute_.exec().reads_host_pages()) compute_.exec().wait();
     }
 
     template <class T>

@@ -12,7 +12,9 @@
 #include <zeropp/transport/threads.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,14 @@ void check_all_reduces(const make_transport& make);
 
 /// The same for updates of lists of tensors.
 void check_updates(const make_transport& make);
+
+/// Calls of the CUDA runtime and of NCCL that all ranks make in each collective, from its second call on, over two
+/// nodes of two ranks: on one stream, and in two chunks on two.
+struct counted_calls {
+    std::string collective;
+    std::map<std::string, std::size_t> calls;
+};
+std::vector<counted_calls> calls_of_collectives(const make_transport& make);
 
 /// All-to-alls, gathers and reductions on two levels and on three.
 void check_levels(const make_transport& make);

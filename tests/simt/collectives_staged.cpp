@@ -2,9 +2,12 @@
 #include "simt/device.hpp"
 #include "support/catch.hpp"
 
+#include <zeropp/core/error.hpp>
+#include <zeropp/transport/callback.hpp>
 #include <zeropp/transport/staged.hpp>
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -80,4 +83,28 @@ TEST_CASE("staged: pinned buffers outlive the copies from them", "[simt][collect
     });
     CHECK(simt::pending(stream.native()) == 0);
     CHECK(received.read() == std::vector<int>{7});
+}
+
+TEST_CASE("staged: a transport that has failed may still use the pinned buffers", "[simt][collectives][errors]") {
+    const simt::owned_stream stream;
+    const simt::device_array<int> numbers(2);
+    const auto bytes = reinterpret_cast<std::byte*>(numbers.data());
+    const auto gather = [&](auto& transport, std::size_t size) {
+        transport.all_gather(stream.exec(), bytes, bytes, size);
+        stream.exec().wait();
+    };
+    const std::size_t pinned = simt::live().pinned_blocks;
+    {
+        bool fails = false;
+        const auto move = [&](void*, const std::byte*, std::byte*, std::size_t) {
+            if (fails) throw zeropp::error("timeout");
+        };
+        const auto split = [](std::span<const int>) -> zeropp::process_group { return {}; };
+        zeropp::staged transport(zeropp::callback_transport({0, 1, move, move, split}));
+        gather(transport, sizeof(int));
+        fails = true;
+        CHECK_THROWS_WITH(gather(transport, sizeof(int)), "timeout");
+        CHECK_THROWS_WITH(gather(transport, 2 * sizeof(int)), "timeout");
+    }
+    CHECK(simt::live().pinned_blocks == pinned + 4);
 }

@@ -47,6 +47,12 @@ struct CUstream_st {
     int device = 0;          // that was current when it was made
 };
 
+struct CUmemPoolHandle_st {
+    std::size_t threshold = 0;
+    std::size_t used = 0;
+    std::size_t held = 0;
+};
+
 struct CUevent_st {
     std::shared_ptr<CUstream_st> stream;  // that it was recorded on last
     std::uint64_t ticket = 0;             // complete when the stream has completed as much
@@ -57,6 +63,8 @@ struct CUevent_st {
 namespace zeropp_test::simt {
 
 namespace {
+
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 constexpr unsigned char poison = 0xff;  // NaN, whatever the element type
 constexpr std::size_t allocation_alignment = 256;
@@ -69,6 +77,9 @@ public:
 
     std::map<std::byte*, std::size_t> device_blocks;
     std::map<std::byte*, std::size_t> pinned_blocks;
+
+    std::map<cudaMemPool_t, std::shared_ptr<CUmemPoolHandle_st>> pools;
+    std::map<std::byte*, std::shared_ptr<CUmemPoolHandle_st>> pool_of;  // of blocks, also after the pool's end
 
     static bool holds(const std::map<std::byte*, std::size_t>& blocks, const void* p, std::size_t bytes) {
         auto* const at = static_cast<std::byte*>(const_cast<void*>(p));
@@ -92,6 +103,7 @@ public:
         if (p == nullptr) return cudaSuccess;
         const auto block = blocks.find(static_cast<std::byte*>(p));
         if (block == blocks.end()) return cudaErrorInvalidValue;
+        if (const auto pool = pool_of.extract(block->first)) pool.mapped()->used -= block->second;
         show(p, block->second);
         // Work still to come that uses it will not find what it has left there.
         std::memset(p, poison, block->second);
@@ -160,7 +172,8 @@ public:
         bool any = false;
         for (const auto& [handle, stream] : streams) {
             CUgraph_st* const capture = stream->capture.get();
-            if (capture == nullptr || !(capture->global || capture->thread == std::this_thread::get_id())) continue;
+            if (capture == nullptr || capture_mode == cudaStreamCaptureModeRelaxed) continue;
+            if (!capture->global && capture->thread != std::this_thread::get_id()) continue;
             capture->invalid = any = true;
         }
         return any;
@@ -223,7 +236,11 @@ public:
             stream.capture->invalid = true;
             return cudaErrorStreamCaptureUnsupported;
         }
-        return complete(stream, stream.enqueued);
+        const cudaError_t code = complete(stream, stream.enqueued);
+        for (const auto& [handle, pool] : pools) {
+            if (pool->held > pool->threshold) pool->held = std::max(pool->used, pool->threshold);
+        }
+        return code;
     }
 
     // Failures
@@ -244,7 +261,7 @@ public:
     int devices = 1;
     int multiprocessors = 4;
     int compute_capability = 90;
-    bool reads_host_pages = false;
+    host_pages reads = host_pages::staged;
     bool logging = false;
     bool running_kernels = true;
     std::vector<dim3> grids;
@@ -362,16 +379,28 @@ const error_text* find_text(cudaError_t code) {
 live_objects live() {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
-    return {d.streams.size() - 1, d.events.size(), d.device_blocks.size(), d.pinned_blocks.size(),
-            d.graphs.size() + d.executable_graphs.size()};
+    return {d.streams.size() - 1,
+            d.events.size(),
+            d.device_blocks.size(),
+            d.pinned_blocks.size(),
+            d.graphs.size() + d.executable_graphs.size(),
+            d.pools.size()};
 }
 
-void set_device(int multiprocessors, int compute_capability, bool reads_host_pages) {
+std::size_t bytes_of_pools() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    std::size_t bytes = 0;
+    for (const auto& [handle, pool] : d.pools) bytes += pool->held;
+    return bytes;
+}
+
+void set_device(int multiprocessors, int compute_capability, host_pages reads) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
     d.multiprocessors = multiprocessors;
     d.compute_capability = compute_capability;
-    d.reads_host_pages = reads_host_pages;
+    d.reads = reads;
 }
 
 void set_devices(int count) {
@@ -391,6 +420,30 @@ std::size_t calls(const std::string& entry_point) {
     const std::lock_guard lock(d.mutex);
     const auto c = d.calls.find(entry_point);
     return c == d.calls.end() ? 0 : c->second;
+}
+
+call_count::call_count() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    before_ = d.calls;
+}
+
+std::map<std::string, std::size_t> call_count::made() const {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    std::map<std::string, std::size_t> made;
+    for (const auto& [name, count] : d.calls) {
+        const auto earlier = before_.find(name);
+        const std::size_t since = count - (earlier == before_.end() ? 0 : earlier->second);
+        if (since != 0) made[name] = since;
+    }
+    return made;
+}
+
+std::string call_count::text() const {
+    std::string text;
+    for (const auto& [name, count] : made()) text += (text.empty() ? "" : ", ") + name + " " + std::to_string(count);
+    return text;
 }
 
 launch_log::launch_log(bool run) {
@@ -451,6 +504,8 @@ void read_device(void* to, const void* from, std::size_t bytes) {
 }
 
 namespace device_work {
+
+void count(const std::string& entry_point) { ++the_device().calls[entry_point]; }
 
 void alone(const std::function<void()>& body) {
     const std::lock_guard lock(the_device().mutex);
@@ -554,8 +609,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
         case cudaDevAttrComputeCapabilityMinor:
             *value = d.compute_capability % 10;
             return cudaSuccess;
+        case cudaDevAttrPageableMemoryAccess:
+            *value = d.reads != simt::host_pages::staged ? 1 : 0;
+            return cudaSuccess;
         case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
-            *value = d.reads_host_pages ? 1 : 0;
+            *value = d.reads == simt::host_pages::by_host_tables ? 1 : 0;
             return cudaSuccess;
         default:
             return cudaErrorInvalidValue;
@@ -604,13 +662,42 @@ cudaError_t cudaFree(void* p) {
 }
 // In the order of a stream: whoever had the memory before may use it until the stream comes to the allocation, and
 // nobody may once it has come to the end.
-cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
-    return simt::on_stream("cudaMallocAsync", stream, [&](device& d, const auto& s) {
+cudaError_t cudaMallocFromPoolAsync(void** p, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+    return simt::on_stream("cudaMallocFromPoolAsync", stream, [&](device& d, const auto& s) {
+        const auto of = d.pools.find(pool);
+        if (of == d.pools.end()) return cudaErrorInvalidValue;
         if (s->capture) return cudaErrorNotSupported;
         const cudaError_t code = d.allocate(d.device_blocks, p, bytes);
-        if (*p != nullptr) d.enqueue(*s, [memory = *p, bytes] { std::memset(memory, simt::poison, bytes); });
+        if (*p == nullptr) return code;
+        of->second->used += bytes;
+        of->second->held = std::max(of->second->held, of->second->used);
+        d.pool_of[static_cast<std::byte*>(*p)] = of->second;
+        d.enqueue(*s, [memory = *p, bytes] { std::memset(memory, simt::poison, bytes); });
         return code;
     });
+}
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* how) {
+    return simt::entry_point("cudaMemPoolCreate", [&](device& d) {
+        if (how->allocType != cudaMemAllocationTypePinned || how->location.type != cudaMemLocationTypeDevice ||
+            how->location.id < 0 || how->location.id >= d.devices) {
+            return cudaErrorInvalidValue;
+        }
+        auto made = std::make_shared<CUmemPoolHandle_st>();
+        *pool = made.get();
+        d.pools.emplace(*pool, std::move(made));
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+    return simt::entry_point("cudaMemPoolSetAttribute", [&](device& d) {
+        if (!d.pools.contains(pool) || attribute != cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
+        pool->threshold = *static_cast<const std::uint64_t*>(value);
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+    return simt::entry_point("cudaMemPoolDestroy",
+                             [&](device& d) { return d.pools.erase(pool) == 1 ? cudaSuccess : cudaErrorInvalidValue; });
 }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
     return simt::on_stream("cudaFreeAsync", stream, [&](device& d, const auto& s) {
@@ -640,7 +727,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         const auto* const first = static_cast<const std::byte*>(from);
         auto* const out = static_cast<std::byte*>(to);
         if (first != out && first < out + bytes && out < first + bytes) return cudaErrorInvalidValue;
-        if (!from_device && !d.reads_host_pages && !device::holds(d.pinned_blocks, from, bytes)) {
+        if (!from_device && d.reads == simt::host_pages::staged && !device::holds(d.pinned_blocks, from, bytes)) {
             // Pageable memory is read before the call returns.
             d.enqueue(*s, [&d, to, bytes, staged = std::vector<std::byte>(first, first + bytes)] {
                 if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, staged.data(), bytes);
@@ -812,6 +899,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         if (unjoined) return cudaErrorStreamCaptureUnjoined;
         *graph = capture.get();
         d.graphs[*graph] = capture;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    return simt::entry_point("cudaThreadExchangeStreamCaptureMode", [&](device&) {
+        std::swap(*mode, simt::capture_mode);
         return cudaSuccess;
     });
 }

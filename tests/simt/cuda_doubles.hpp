@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,14 +36,18 @@ struct live_objects {
     std::size_t device_blocks = 0;
     std::size_t pinned_blocks = 0;
     std::size_t graphs = 0;  // executable ones included
+    std::size_t pools = 0;
 
     friend bool operator==(const live_objects&, const live_objects&) = default;
 };
 live_objects live();
 
-/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor. With
-/// `reads_host_pages`, copies read pageable memory in the stream's turn.
-void set_device(int multiprocessors, int compute_capability, bool reads_host_pages = false);
+/// How the device reads pageable host memory: not at all, or in the stream's turn, by the host's page tables as GH200
+/// does or by its own.
+enum class host_pages { staged, by_host_tables, by_own_tables };
+
+/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
+void set_device(int multiprocessors, int compute_capability, host_pages reads = host_pages::staged);
 
 /// How many devices there are from now on: one, until told otherwise. They are one device under several numbers, which
 /// threads choose with cudaSetDevice.
@@ -55,6 +60,19 @@ void fail_next(const std::string& entry_point, cudaError_t code);
 /// How often an entry point was called so far.
 std::size_t calls(const std::string& entry_point);
 
+/// Counts the calls of every entry point, NCCL's among them, since it was made.
+class call_count {
+public:
+    call_count();
+    /// Number of calls for each entry point that was called, by its name.
+    std::map<std::string, std::size_t> made() const;
+    /// The same in words, as "cudaEventRecord 1, cudaLaunchKernel 2".
+    std::string text() const;
+
+private:
+    std::map<std::string, std::size_t> before_;
+};
+
 /// The grids of the kernels that were launched since it was made, in order. With `run` false they are not run.
 class launch_log {
 public:
@@ -65,6 +83,10 @@ public:
 
     std::vector<dim3> grids() const;
 };
+
+/// Bytes that memory pools hold, in use or not. One returns the unused bytes beyond its threshold whenever a stream is
+/// waited for.
+std::size_t bytes_of_pools();
 
 /// What was wrong with the kernel or the copy that failed last; "" if none has. All later work on the device fails too.
 std::string device_fault();
@@ -87,6 +109,9 @@ struct place {
     std::shared_ptr<CUstream_st> stream;
     std::uint64_t ticket = 0;
 };
+
+/// Counts a call of a library's entry point. For bodies.
+void count(const std::string& entry_point);
 
 /// Runs body() while no other thread is inside an entry point of the device. What follows is for such bodies, and for
 /// work.

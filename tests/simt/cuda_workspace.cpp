@@ -136,14 +136,15 @@ TEST_CASE("workspace of device memory: bytes assigned in a stream's order are re
     const std::vector<float> expected = zeropp_test::normal_floats(100, 1);
     const std::size_t bytes = expected.size() * sizeof(float);
     workspace<device_space> memory(bytes);
-    for (const bool reads_host_pages : {false, true}) {
-        simt::set_device(4, 90, reads_host_pages);
+    using simt::host_pages;
+    for (const auto reads : {host_pages::staged, host_pages::by_host_tables, host_pages::by_own_tables}) {
+        simt::set_device(4, 90, reads);
         {
             std::vector<float> gone = expected;
             memory.assign(gone.data(), bytes, cuda_stream(stream.native()));
             gone.assign(gone.size(), -1.0f);
         }
-        CHECK(simt::pending(stream.native()) == (reads_host_pages ? 2 : 1));  // a copy, and its end
+        CHECK(simt::pending(stream.native()) == (reads == host_pages::staged ? 1 : 2));  // a copy, and its end
         stream.exec().wait();
         std::vector<float> given(expected.size());
         simt::read_device(given.data(), memory.view().data(), bytes);

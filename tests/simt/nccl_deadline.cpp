@@ -254,7 +254,7 @@ TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl
 }
 
 TEST_CASE("nccl: a destructor gives up at the deadline", "[simt][nccl][deadline]") {
-    const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
+    const std::size_t aborted = simt::calls("ncclCommAbort");
     on_three_ranks("a destructor", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
         {
             nccl_transport part = r.transport.split(std::vector<int>{0, 1, 2});
@@ -275,7 +275,7 @@ TEST_CASE("nccl: a destructor gives up at the deadline", "[simt][nccl][deadline]
         }
         r.stream.exec().wait();
     });
-    CHECK(simt::nccl_calls("ncclCommAbort") >= aborted + 4);
+    CHECK(simt::calls("ncclCommAbort") >= aborted + 4);
 }
 
 TEST_CASE("nccl: a transport with a timeout is not captured", "[simt][nccl][deadline]") {

@@ -124,7 +124,6 @@ struct network {
     std::string last_error;
     std::map<std::string, ncclResult_t> injected;
     std::map<std::string, ncclResult_t> later;
-    std::map<std::string, std::size_t> calls;
     bool calls_hang = false;
 };
 
@@ -158,7 +157,7 @@ ncclResult_t nccl_entry_point(const char* name, ncclComm_t comm, Body body) {
     ncclResult_t code = ncclSuccess;
     work::alone([&] {
         network& n = the_network();
-        ++n.calls[name];
+        work::count(name);
         if (comm != nullptr && comm->ended) {
             code = fault(std::string(name) + ": the communicator has been destroyed or aborted");
         } else if (const auto injected = n.injected.extract(name)) {
@@ -477,12 +476,6 @@ void notice(ncclComm_t comm, ncclResult_t code) {
         fail(code, "the network was told to fail");
         work::changed();
     });
-}
-
-std::size_t nccl_calls(const std::string& entry_point) {
-    std::size_t calls = 0;
-    work::alone([&] { calls = the_network().calls[entry_point]; });
-    return calls;
 }
 
 }  // namespace zeropp_test::simt

@@ -41,7 +41,4 @@ public:
     hanging_calls& operator=(const hanging_calls&) = delete;
 };
 
-/// How often an entry point was called so far.
-std::size_t nccl_calls(const std::string& entry_point);
-
 }  // namespace zeropp_test::simt

@@ -130,7 +130,7 @@ void check_splits() {
 template <class Nccl, class Call>
 void check_failure(const std::string& entry_point, Call call) {
     INFO(entry_point << " fails");
-    const std::size_t aborted = nccl_calls("ncclCommAbort");
+    const std::size_t aborted = calls("ncclCommAbort");
     std::mutex mutex;
     std::vector<std::string> texts;
     on_six_ranks<Nccl>(
@@ -163,7 +163,7 @@ void check_failure(const std::string& entry_point, Call call) {
     CHECK(std::count_if(texts.begin(), texts.end(), [&](const auto& t) {
               return t.starts_with(others) || t.starts_with("ncclAllGather: remote process exited");
           }) == 5);
-    CHECK(nccl_calls("ncclCommAbort") == aborted + 6);
+    CHECK(calls("ncclCommAbort") == aborted + 6);
 }
 
 }  // namespace zeropp_test::simt

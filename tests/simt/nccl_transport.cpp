@@ -7,6 +7,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,10 +66,40 @@ TEST_CASE("nccl: collectives on two and three levels", "[simt][collectives][nccl
     CHECK(simt::live_communicators() == 0);
 }
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+TEST_CASE("nccl: each collective makes the calls of CUDA and NCCL that the page says", "[simt][collectives][nccl]") {
+    std::string table;
+    for (auto& [collective, calls] : simt::calls_of_collectives(nccl)) {
+        table += "| " + collective;
+        const auto add = [&, &made = calls](std::initializer_list<std::string> names) {
+            std::size_t all_ranks = 0;
+            for (const std::string& name : names) {
+                if (const auto call = made.extract(name)) all_ranks += call.mapped();
+            }
+            CHECK(all_ranks % 4 == 0);
+            table += " | " + std::to_string(all_ranks / 4);
+        };
+        add({"cudaLaunchKernel"});
+        add({"cudaMemcpyAsync"});
+        add({"ncclAllGather", "ncclAlltoAll"});
+        add({"cudaEventRecord"});
+        add({"cudaStreamWaitEvent"});
+        calls.erase("ncclCommGetAsyncError");
+        CHECK(calls == std::map<std::string, std::size_t>());
+        table += " |\n";
+    }
+    std::ifstream page(std::filesystem::path{__FILE__}.parent_path() / "../../docs/concepts/execution.md");
+    const std::string text(std::istreambuf_iterator<char>(page), {});
+    INFO(table);
+    CHECK(text.find(table) != std::string::npos);
+    CHECK(simt::live_communicators() == 0);
+}
+#endif
+
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
-    const std::size_t sends = simt::nccl_calls("ncclSend");
+    const std::size_t sends = simt::calls("ncclSend");
     simt::check_splits<nccl_transport>();
-    CHECK(simt::nccl_calls("ncclSend") == sends);
+    CHECK(simt::calls("ncclSend") == sends);
 }
 
 TEST_CASE("nccl: a failure on one rank ends all communicators and hangs nobody", "[simt][nccl][errors]") {
@@ -86,8 +121,8 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         lone_rank r;
         r.transport.check();
         r.gather();
-        const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
-        const std::size_t destroyed = simt::nccl_calls("ncclCommDestroy");
+        const std::size_t aborted = simt::calls("ncclCommAbort");
+        const std::size_t destroyed = simt::calls("ncclCommDestroy");
         simt::notice(r.transport.native(), ncclRemoteError);
         ncclResult_t code = ncclSuccess;
         const std::string text = thrown<zeropp::nccl_error>([&] {
@@ -101,7 +136,7 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         CHECK(code == ncclRemoteError);
         CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
                       "told to fail)");
-        CHECK(simt::nccl_calls("ncclCommAbort") == aborted + 1);
+        CHECK(simt::calls("ncclCommAbort") == aborted + 1);
         CHECK(r.transport.native() == nullptr);
         const std::vector<int> alone{0};
         CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }) == text);
@@ -109,7 +144,7 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         r.stream.exec().wait();
         CHECK(r.received.read() != r.send.read());
         const nccl_transport moved = std::move(r.transport);
-        CHECK(simt::nccl_calls("ncclCommDestroy") == destroyed);
+        CHECK(simt::calls("ncclCommDestroy") == destroyed);
     }
     CHECK(simt::device_fault() == "");
     CHECK(simt::live_communicators() == 0);

@@ -31,9 +31,9 @@ TEST_CASE("nccl 2.18: the collectives", "[simt][collectives][nccl]") {
 }
 
 TEST_CASE("nccl 2.18: operations, splits and splits of splits", "[simt][nccl]") {
-    const std::size_t exchanges = simt::nccl_calls("ncclAlltoAll");
+    const std::size_t exchanges = simt::calls("ncclAlltoAll");
     simt::check_splits<nccl_transport_of_2_18>();
-    CHECK(simt::nccl_calls("ncclAlltoAll") == exchanges);
+    CHECK(simt::calls("ncclAlltoAll") == exchanges);
 }
 
 TEST_CASE("nccl 2.18: ranks cannot shrink", "[simt][nccl][shrink]") {

@@ -13,8 +13,8 @@ zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* i
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             communicator->call->formats = text_of(all_reduce_hops(hops));
-            const auto full = communicator->list<T>(exec, tensors, count);
-            const auto result = communicator->list<T>(exec, results, count);
+            const auto& full = communicator->list<T>(tensors, count);
+            const auto& result = communicator->list<T>(results, count);
             const auto scratch = communicator->scratch_of(
                 zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), all_reduce_hops(hops), full, options));
             if (feedback == nullptr) {

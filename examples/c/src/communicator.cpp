@@ -73,7 +73,7 @@ const char* zeropp_version() {
 }
 
 const char* zeropp_device() {
-#ifdef __CUDACC__
+#ifdef ZEROPP_C_CUDA
     return "cuda";
 #else
     return "host";
@@ -82,7 +82,7 @@ const char* zeropp_device() {
 
 const char* zeropp_error() { return last_error().c_str(); }
 
-#ifndef __CUDACC__
+#ifndef ZEROPP_C_CUDA
 zeropp_status zeropp_threads_create(int threads, void** stream) {
     return status_of([&] { *stream = new execution(threads); });
 }

@@ -25,8 +25,8 @@ zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* f
         // One rank sends nothing, so nothing is rounded.
         with_format(format, element, communicator->comm.size() == 1, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
-            const auto full = communicator->list<T>(exec, fulls, count);
-            const auto shard = communicator->list<T>(exec, shards, count, true);
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
             const std::size_t bytes = zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full);
             zeropp::quantized_all_gather(exec, comm, q, shard, full, {}, communicator->scratch_of(bytes));
         });
@@ -38,8 +38,8 @@ zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* f
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         with_format(format, element, communicator->comm.size() == 1, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
-            const auto from = communicator->list<T>(exec, sent, count);
-            const auto to = communicator->list<T>(exec, received, count);
+            const auto& from = communicator->list<T>(sent, count);
+            const auto& to = communicator->list<T>(received, count);
             const std::size_t bytes = zeropp::quantized_all_to_all_workspace_bytes(comm.topology(), q, from);
             zeropp::quantized_all_to_all(exec, comm, q, from, to, communicator->scratch_of(bytes));
         });

@@ -1,40 +1,31 @@
 #pragma once
 
+#include "compared_transport.hpp"
+#include "execution.hpp"
 #include "in_flight.hpp"
+#include "kept_lists.hpp"
 #include <zeropp_c.h>
 
 #include <zeropp/transport/callback.hpp>
 #include <zeropp/zeropp.hpp>
 
-#ifdef __CUDACC__
-#include "device_pool.hpp"
-#include <zeropp/cuda.cuh>
-#endif
-
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace zeropp_c {
-
-/// The execution that this build serves: a CUDA stream by nvcc, host threads otherwise. A null pool is one thread.
-#ifdef __CUDACC__
-using execution = zeropp::cuda_stream;
-inline execution on(void* stream) { return execution(static_cast<cudaStream_t>(stream)); }
-#else
-using execution = zeropp::host_threads;
-inline execution on(void* threads) { return threads == nullptr ? execution(1) : *static_cast<execution*>(threads); }
-#endif
-using space = execution::space;
 
 using fp32 = zeropp::quantizer_named<"fp32">;
 using fp16 = zeropp::quantizer_named<"fp16">;
@@ -174,89 +165,28 @@ std::vector<zeropp::list_tensor<T, space>> listed(const zeropp_tensor* tensors, 
     return list;
 }
 
-/// The call that runs on a communicator, for its transports.
-struct current_call {
-    void* stream = nullptr;
-    zeropp::agreed_text name;
-    /// Of a reduction, as its caller gives them.
-    std::string formats;
-    bool compared = false;
-    /// True once this rank has sent its statement to the others.
-    bool stated = false;
-
-    /// The call with `name` added to its options, for comparison.
-    zeropp::collective_call named(zeropp::collective_call call) const {
-        if (name == zeropp::agreed_text()) return call;
-        if (call.options != zeropp::agreed_text()) call.options.append(", ");
-        call.options.append("for ").append(name);
-        return call;
-    }
-};
-
-/// Gathers statements and versions of all ranks, through memory of the tensors' space. `traffic` omits these bytes.
-class side_channel {
-public:
-    side_channel(zeropp::callback_transport ranks, std::shared_ptr<const current_call> call)
-        : ranks_(std::move(ranks)), call_(std::move(call)) {}
-
-    int rank() const { return ranks_.rank(); }
-    int size() const { return ranks_.size(); }
-
-    /// Gathers `bytes` bytes from each rank, in order of ranks. Waits for the call's stream.
-    void all_gather(const zeropp::host&, const std::byte* own, std::byte* all, std::size_t bytes) {
-        const std::size_t of_all = static_cast<std::size_t>(size()) * bytes;
-        if (memory_->view().size() < bytes + of_all) *memory_ = zeropp::workspace<space>(bytes + of_all);
-        memory_->assign(own, bytes);
-        std::byte* const sent = memory_->view().data();
-        const execution exec = on(call_->stream);
-        ranks_.all_gather(exec, sent, sent + bytes, bytes);
-        exec.copy_to_host(all, sent + bytes, of_all);
-        exec.wait();
-    }
-
-private:
-    zeropp::callback_transport ranks_;
-    std::shared_ptr<const current_call> call_;
-    std::shared_ptr<zeropp::workspace<space>> memory_ = std::make_shared<zeropp::workspace<space>>(0);
-};
-
-/// Counts bytes, and compares the ranks' calls if the current one is marked `compared`.
-class compared_transport
-    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, zeropp::three_level>, side_channel> {
-public:
-    using counted = zeropp::counting<zeropp::callback_transport, zeropp::three_level>;
-
-    compared_transport(counted ranks, side_channel channel, std::shared_ptr<current_call> call)
-        : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
-
-    /// Does not compare collectives of `members`, because the channel joins all ranks.
-    compared_transport split(std::span<const int> members) {
-        return {inner().split(members), channel_, std::make_shared<current_call>()};
-    }
-
-    void begin(zeropp::collective_call call, const std::string& problem) {
-        if (!call_->compared) return zeropp::begin_collective(inner(), call, problem);
-        call_->stated = true;
-        if (!call_->formats.empty()) call.quantizer = zeropp::agreed_text(std::string_view(call_->formats));
-        checked::begin(call_->named(call), problem);
-    }
-
-private:
-    side_channel channel_;
-    std::shared_ptr<current_call> call_;
-};
-
 }  // namespace zeropp_c
 
 struct zeropp_communicator {
     zeropp_communicator(const zeropp::three_level& nodes, const zeropp::callback_transport& ranks)
-        : call(std::make_shared<zeropp_c::current_call>()), channel(ranks, call), uncounted(ranks, channel),
-          world(ranks, nodes), comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
+        : call(std::make_shared<zeropp_c::current_call>()), beside(std::make_shared<zeropp_c::aside>()),
+          channel(ranks, call, beside), uncounted(ranks, channel), world(ranks, nodes),
+          comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
+
+    /// The execution of calls on `stream`, with the events of earlier ones.
+    const zeropp_c::execution& on(void* stream) {
+        const auto known = executions.find(stream);
+        if (known != executions.end()) return known->second;
+        if (executions.size() == 64) executions.clear();
+        return executions.emplace(stream, zeropp_c::on(stream)).first->second;
+    }
 
     /// At least `bytes` bytes of scratch for the current call.
     zeropp::view<std::byte, zeropp_c::space> scratch_of(std::size_t bytes) {
         if (!scratch || scratch->view().size() < bytes) {
-            scratch = std::make_shared<zeropp::workspace<zeropp_c::space>>(bytes);
+            beside->run([&](const zeropp_c::execution&, auto&...) {
+                scratch = std::make_shared<zeropp::workspace<zeropp_c::space>>(bytes);
+            });
         }
         pending.keep(scratch);
         return scratch->view();
@@ -279,30 +209,38 @@ struct zeropp_communicator {
         }
     }
 
-    /// A list of whole tensors, or of this rank's shards if `sliced`, for one call on `exec`. Does not block.
+    /// A list of whole tensors, or of this rank's shards if `sliced`, for the current call.
     template <class T>
-    zeropp::tensor_list<T, zeropp_c::space> list([[maybe_unused]] const zeropp_c::execution& exec,
-                                                 const zeropp_tensor* tensors, std::size_t count,
-                                                 bool sliced = false) const {
+    const zeropp::tensor_list<T, zeropp_c::space>& list(const zeropp_tensor* tensors, std::size_t count,
+                                                        bool sliced = false) {
         using list_type = zeropp::tensor_list<T, zeropp_c::space>;
-        const auto given = zeropp_c::listed<T>(tensors, count);
-        const auto with = [&](auto&... memory) {
-            return sliced ? list_type(given, memory...) : list_type(comm.topology(), given, memory...);
-        };
-#ifdef __CUDACC__
-        static constexpr zeropp_c::device_pool pool;
-        return with(exec, pool);
-#else
-        return with();
-#endif
+        const auto found = std::get<zeropp_c::kept_lists<T, zeropp_c::space>>(lists).of(tensors, count, sliced, [&] {
+            const auto given = zeropp_c::listed<T>(tensors, count);
+            std::optional<list_type> made;
+            beside->run([&](const zeropp_c::execution&, auto&... memory) {
+                if (sliced) {
+                    made.emplace(given, memory...);
+                } else {
+                    made.emplace(comm.topology(), given, memory...);
+                }
+            });
+            return *std::move(made);
+        });
+        pending.keep(found);
+        return *found;
     }
 
     std::shared_ptr<zeropp_c::current_call> call;
+    std::shared_ptr<zeropp_c::aside> beside;
     zeropp_c::side_channel channel;
     zeropp::checked<zeropp::callback_transport, zeropp_c::side_channel> uncounted;
     zeropp_c::compared_transport::counted world;
     zeropp::communicator<zeropp::three_level, zeropp_c::compared_transport> comm;
+    std::map<void*, zeropp_c::execution> executions;
     std::shared_ptr<zeropp::workspace<zeropp_c::space>> scratch;
+    std::tuple<zeropp_c::kept_lists<float, zeropp_c::space>, zeropp_c::kept_lists<zeropp::half, zeropp_c::space>,
+               zeropp_c::kept_lists<zeropp::bfloat16, zeropp_c::space>>
+        lists;
     zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;
 };
@@ -327,14 +265,13 @@ template <class Call>
 zeropp_status status_of_collective(zeropp_communicator& communicator, const char* function, void* stream,
                                    Call call) noexcept {
     return status_of([&] {
-        const execution exec = on(stream);
-        communicator.call->stream = stream;
+        const execution& exec = communicator.on(stream);
         communicator.call->formats.clear();
         communicator.call->stated = false;
         communicator.call->compared = communicator.calls_to_compare != 0;
         if (communicator.calls_to_compare != 0) --communicator.calls_to_compare;
         try {
-            communicator.pending.begin(exec);
+            communicator.call->captured = communicator.pending.begin(exec);
             call(exec);
         } catch (const std::exception& e) {
             communicator.refuse(function, e.what());

@@ -12,8 +12,8 @@ zeropp_status zeropp_reduce_scatter(zeropp_communicator* communicator, const cha
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             communicator->call->formats = text_of(hops);
-            const auto full = communicator->list<T>(exec, fulls, count);
-            const auto shard = communicator->list<T>(exec, shards, count, true);
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
             const auto scratch = communicator->scratch_of(
                 zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), hops, full, options));
             if (feedback == nullptr) {

@@ -21,7 +21,7 @@ void with_replica(const zeropp_replica& replica, Call call) {
 
 /// Returns the next version, equal on all ranks; none if all have replicas of one version, and no rank's shards are
 /// `changed`. Empties the replicas if their versions differ, so that the next update sends whole weights. Each rank
-/// sends 8 bytes, not counted, and waits.
+/// sends 8 bytes, not counted, and waits for the others, not for the stream.
 template <class Replica>
 std::optional<std::uint64_t> next_version(zeropp_communicator& communicator, Replica& kept, bool changed) {
     std::vector<std::uint64_t> stated(static_cast<std::size_t>(communicator.comm.size()));
@@ -73,8 +73,8 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
         const auto quantizer = difference_formats::parse(format);
         with_replica(*replica, [&]<class T>(replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
-            const auto full = communicator->list<T>(exec, fulls, count);
-            const auto shard = communicator->list<T>(exec, shards, count, true);
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
             // Before the comparison: an error behind it on one rank would leave the others waiting.
             const auto scratch = std::visit(
                 [&](const auto& q) {
@@ -110,7 +110,7 @@ zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zer
         communicator->pending.keep(replica->memory.memory);
         with_replica(*replica, [&]<class T>(const replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
-            const auto full = communicator->list<T>(exec, fulls, count);
+            const auto& full = communicator->list<T>(fulls, count);
             const std::uint64_t version = kept.version().value_or(0);
             const auto scratch = communicator->scratch_of(
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full));

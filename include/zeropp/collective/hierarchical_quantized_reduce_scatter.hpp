@@ -32,17 +32,18 @@ void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilog
     const auto& exec = call.exec;
     join(exec);
     // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
-    std::array finished{exec.inter_node.record(), exec.inter_node.record()};
-    for (std::size_t c = 0; c != call.plan.sizes.cut.size(); ++c) {
+    std::array<crossed_work<typename Call::execution_type>, 2> finished;
+    const std::size_t chunks = call.plan.sizes.cut.size();
+    for (std::size_t c = 0; c != chunks; ++c) {
         const auto chunk = call.plan.sizes.cut[c];
-        exec.intra_node.wait(finished[c % 2]);
+        start_after(exec, finished[c % 2]);
         call.reduce(c, [&](const auto& on, const auto& q, const std::byte* messages, int contributors) {
             Call::codec::read(on, message_sum{q, messages, contributors, divisor}, chunk.in_own(call.comm.rank()),
                               out.tensor(), last);
         });
-        finished[c % 2] = exec.inter_node.record();
+        finished[c % 2] = crossed(exec);
     }
-    exec.intra_node.wait(exec.inter_node.record());
+    start_after(exec, finished[(chunks - 1) % 2]);
 }
 
 }  // namespace detail

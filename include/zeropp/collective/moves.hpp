@@ -156,7 +156,7 @@ struct reduced_chunk {
     template <int Level>
     void exchange(level_t<Level> along, const slot_range& slots, const std::byte* sent) const {
         const auto& on = execution_of<levels>(call.exec, Level);
-        if constexpr (levels > 1 && Level == levels - 1) on.wait(call.exec.intra_node.record());
+        start_after(on, call.exec.intra_node);
         call.comm.exchange(
             Level, on, slots, {sent, call.plan.to_receive(call.work, c, Level), bytes(Level)},
             [&](const slot_range& summed, int contributors) { go_on(along, level<Level + 1>, summed, contributors); });

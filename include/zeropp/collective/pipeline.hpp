@@ -4,6 +4,7 @@
 
 #include <zeropp/execution/execution.hpp>
 
+#include <optional>
 #include <utility>
 
 namespace zeropp {
@@ -37,12 +38,33 @@ bool overlaps_hops(const pipeline<E>& exec) {
     return &exec.intra_node != &exec.inter_node;
 }
 
+/// Makes later work of `later` start after the work that `earlier` has now, which takes no event if both are one.
+template <execution E>
+void start_after(const E& later, const E& earlier) {
+    if (&later != &earlier) later.wait(earlier.record());
+}
+
+/// A point in the work of `inter_node`, for `intra_node` to start after. Empty if both are one, or for no point.
+template <execution E>
+using crossed_work = std::optional<typename E::event>;
+
+/// The work that `inter_node` has now.
+template <execution E>
+crossed_work<E> crossed(const pipeline<E>& exec) {
+    if (!overlaps_hops(exec)) return {};
+    return exec.inter_node.record();
+}
+template <execution E>
+void start_after(const pipeline<E>& exec, const crossed_work<E>& earlier) {
+    if (earlier) exec.intra_node.wait(*earlier);
+}
+
 /// Makes later work of each execution start after the work that the other execution has now. `inter_node` waits first:
 /// so a CUDA graph that captures `intra_node` also captures `inter_node`, before an event is recorded on `inter_node`.
 template <execution E>
 void join(const pipeline<E>& exec) {
-    exec.inter_node.wait(exec.intra_node.record());
-    exec.intra_node.wait(exec.inter_node.record());
+    start_after(exec.inter_node, exec.intra_node);
+    start_after(exec.intra_node, exec.inter_node);
 }
 
 }  // namespace detail

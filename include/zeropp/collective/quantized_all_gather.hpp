@@ -51,10 +51,10 @@ struct all_gather_call {
             codec::write(exec.intra_node, in_phase(q, noise_phase::gather), in.tensor(),
                          sizes.cut[c].in_own(comm.rank()), own);
         });
-        exec.inter_node.wait(exec.intra_node.record());
+        start_after(exec.inter_node, exec.intra_node);
         sizes.for_each(first, of_slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
             gather_across(exec.inter_node, comm, messages, bytes);
-            exec.intra_node.wait(exec.inter_node.record());
+            start_after(exec.intra_node, exec.inter_node);
             gather_within(exec.intra_node, comm, messages, bytes);
             if (in_place != nullptr) return;
             codec::read(exec.intra_node, one_message{q, messages}, sizes.cut[c].in_slots(ranks.order(), 0, slots),

@@ -97,9 +97,9 @@ void gather_and_sum(const Call& call, const Result& out, float divisor) {
         const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * sizes.bytes(0, 0);
         codec::write(exec.intra_node, q, call.full.tensor(), sizes.cut[0].in_slots({}, 0, ranks.size()),
                      comm.own(call.work, bytes));
-        exec.inter_node.wait(exec.intra_node.record());
+        start_after(exec.inter_node, exec.intra_node);
         gather_across(exec.inter_node, comm, call.work, bytes);
-        exec.intra_node.wait(exec.inter_node.record());
+        start_after(exec.intra_node, exec.inter_node);
         gather_within(exec.intra_node, comm, call.work, bytes);
         drop_empty_slots(exec.intra_node, ranks, call.work, bytes);
         codec::read(exec.intra_node, message_sum{q, call.work, ranks.size(), divisor},
@@ -128,11 +128,11 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
                          sizes.cut[c].in_own(comm.rank()), comm.own(messages, bytes), call.memory.all_gather());
         });
         gather_across(exec.inter_node, comm, messages, bytes);
-        return exec.inter_node.record();
+        return crossed(exec);
     };
-    const auto way_in = [&](std::size_t c, const typename execution_type::event& crossed) {
+    const auto way_in = [&](std::size_t c, const crossed_work<execution_type>& gathered_across) {
         std::byte* const messages = gathered(c);
-        exec.intra_node.wait(crossed);
+        start_after(exec, gathered_across);
         gather_within(exec.intra_node, comm, messages, sizes.bytes(c, Plan::all_gather));
         if (in_place != nullptr) return;
         codec::read(exec.intra_node, one_message{q, messages},
@@ -141,13 +141,13 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
     join(exec);
     // While a chunk crosses the last level, the next one is summed along the other levels, and the previous one
     // gathered. Chunk c + 2 uses the buffers of chunk c, but only after `intra_node` has gathered chunk c.
-    typename execution_type::event crossed = way_out(0);
+    auto before = way_out(0);
     for (std::size_t c = 1; c != sizes.cut.size(); ++c) {
-        typename execution_type::event now = way_out(c);
-        way_in(c - 1, crossed);
-        crossed = std::move(now);
+        auto now = way_out(c);
+        way_in(c - 1, before);
+        before = std::move(now);
     }
-    way_in(sizes.cut.size() - 1, crossed);
+    way_in(sizes.cut.size() - 1, before);
 }
 
 /// Why tensors or residuals do not fit the call, as "expected ..., given ..."; empty if they do.

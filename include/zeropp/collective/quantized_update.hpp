@@ -87,11 +87,11 @@ struct update_call {
                              difference{in.tensor(), replica.own(chunk)}, chunk.in_own(replica.owner()), own);
             }
         });
-        on.inter_node.wait(on.intra_node.record());
+        start_after(on.inter_node, on.intra_node);
         std::byte* gathering = replaces ? work : work + slots * sizes.total(0);
         sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
             spread(messages, bytes);
-            on.intra_node.wait(on.inter_node.record());
+            start_after(on.intra_node, on.inter_node);
             if (!replaces) add(sizes.cut[c], messages, bytes);
             if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
         });

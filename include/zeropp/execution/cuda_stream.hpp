@@ -119,7 +119,7 @@ public:
         multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, device);
         compute_capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
                               attribute(cudaDevAttrComputeCapabilityMinor, device);
-        reads_host_pages_ = attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables, device) != 0;
+        reads_host_pages_ = attribute(cudaDevAttrPageableMemoryAccess, device) != 0;
     }
 
     /// Borrows `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
@@ -136,8 +136,15 @@ public:
     int multiprocessors() const { return multiprocessors_; }
     /// Compute capability of the stream's device: major * 10 + minor.
     int compute_capability() const { return compute_capability_; }
-    /// True if the stream's device reads pageable host memory by the host's page tables, as GH200 does.
+    /// True if the stream's device can read pageable host memory, as GH200 does, and others under Linux's HMM.
     bool reads_host_pages() const { return reads_host_pages_; }
+
+    /// True while the stream is captured into a CUDA graph.
+    bool is_captured() const {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        detail::require_cuda(cudaStreamIsCapturing(native_, &status), "cudaStreamIsCapturing");
+        return status != cudaStreamCaptureStatusNone;
+    }
 
     /// Enqueues a copy of `bytes` bytes within device memory.
     void copy(void* to, const void* from, std::size_t bytes) const {

@@ -88,9 +88,7 @@ public:
     /// launch of the graph would read `from` again.
     void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
         if (bytes == 0) return;
-        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-        detail::require_cuda(cudaStreamIsCapturing(stream.native(), &capture), "cudaStreamIsCapturing");
-        if (capture != cudaStreamCaptureStatusNone) {
+        if (stream.is_captured()) {
             throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
         }
         // cudaMemcpyAsync reads pageable memory before it returns, unless the device reads host pages itself, in the

@@ -80,7 +80,7 @@ public:
         const std::size_t bytes = what.bytes;
         const ncclComm_t comm = state_->comm;
         const cudaStream_t on = stream.native();
-        state_->next(what, on);
+        state_->next(what, stream);
         if (what.kind == operation::all_gather) {
             return state_->settle(ncclAllGather(send, recv, bytes, ncclUint8, comm, on), "ncclAllGather");
         }

@@ -154,13 +154,10 @@ struct nccl_family::state {
     }
 
     /// Notes an operation that begins on `stream`, after a check for earlier errors.
-    void next(const operation& what, cudaStream_t stream) {
+    void next(const operation& what, const cuda_stream& stream) {
         check();
         relatives->last = log.next(what);
-        if (!relatives->timed()) return;
-        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        require_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-        if (status != cudaStreamCaptureStatusNone) {
+        if (relatives->timed() && stream.is_captured()) {
             throw precondition_error(name, "no timeout where a CUDA graph is captured, whose work cannot be aborted",
                                      "one of " + std::to_string(relatives->timeout.count()) + " ms");
         }

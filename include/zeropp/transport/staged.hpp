@@ -21,7 +21,8 @@ namespace zeropp {
 /// device. So an MPI without support for CUDA serves GPUs.
 ///
 /// Operations block the caller until the copy back is enqueued, because the host reads the data. The pinned buffers
-/// grow to the largest operation and stay: run that one first if the hot path must not allocate.
+/// grow to the largest operation and stay: run that one first if the hot path must not allocate. If an operation of
+/// `Transport` fails, they are never freed.
 template <transport_on<host> Transport>
 class staged : public adaptor<staged<Transport>, Transport> {
     using base = adaptor<staged, Transport>;
@@ -35,7 +36,14 @@ public:
         const std::size_t received_bytes = static_cast<std::size_t>(received) * what.bytes;
         down(stream, send, static_cast<std::size_t>(sent) * what.bytes);
         up_.reserve(received_bytes);
-        base::move(host{}, what, down_.data(), up_.data());
+        try {
+            base::move(host{}, what, down_.data(), up_.data());
+        } catch (...) {
+            // A failed transport, as MPI's, may still read and write them.
+            down_.abandon();
+            up_.abandon();
+            throw;
+        }
         up(stream, recv, received_bytes);
     }
 
@@ -65,6 +73,12 @@ private:
             detail::require_cuda(cudaMallocHost(&memory, bytes), "cudaMallocHost");
             memory_.reset(static_cast<std::byte*>(memory));
             size_ = bytes;
+        }
+
+        /// Never frees the memory.
+        void abandon() {
+            static_cast<void>(memory_.release());
+            size_ = 0;
         }
 
     private:

@@ -176,7 +176,7 @@ def update_gather(
     Changes since the last update travel between nodes, in the format `differences`; the next update includes their error.
     Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. If no rank's
     shards are `changed` since the last update, nothing travels between nodes, as in replica_gather(). Ranks compare versions
-    and `changed`: each sends 8 bytes, and waits (on a GPU, for the stream).
+    and `changed`: each sends 8 bytes, and waits for the others, but not for the stream.
     """
     parts, wholes = _listed(shards), _listed(fulls)
 

@@ -388,7 +388,7 @@ class Communicator:
 
     def compare(self, calls: int) -> None:
         """Compares `calls` more collectives before they move data; the number must be equal on all ranks. Each rank sends
-        0.9 KB for a collective, twice that for an update, and on a GPU waits for the stream."""
+        0.9 KB for a collective, twice that for an update, and waits for the others."""
         self._library.zeropp_compare(self._handle, calls)
 
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
@@ -445,20 +445,28 @@ class Communicator:
             return torch.as_tensor(_DeviceBytes(address or 0, size), device=self.device)
         return torch.frombuffer(_bytes_type(size).from_address(address), dtype=torch.uint8)
 
-    def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
+    def _on(self, stream: int | None) -> contextlib.AbstractContextManager[object]:
+        """Context in which `stream` is CUDA's current one: a call's, which is that already, or one of the library's own."""
+        if self.device.type == "cpu" or torch.cuda.current_stream(self.device).cuda_stream == (stream or 0):
+            return contextlib.nullcontext()
+        return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.device))
+
+    def _all_gather(self, _context, number, stream, send, receive, size) -> int:
         group = self._groups[number]
         self._moved = self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size)
         if self.device.type == "cpu" and size >= EXCHANGED_BYTES:
             exchange(*self._moved, group)
         else:
-            all_gather_single(*self._moved, group=group)
+            with self._on(stream):
+                all_gather_single(*self._moved, group=group)
         return 0
 
-    def _all_to_all(self, _context, number, _stream, send, receive, size) -> int:
+    def _all_to_all(self, _context, number, stream, send, receive, size) -> int:
         group = self._groups[number]
         total = size * dist.get_world_size(group)
         self._moved = self._bytes(receive, total), self._bytes(send, total)
-        dist.all_to_all_single(*self._moved, group=group)
+        with self._on(stream):
+            dist.all_to_all_single(*self._moved, group=group)
         return 0
 
     def _split(self, _context, number, members, count) -> int:
