@@ -141,6 +141,7 @@ TEST_CASE("C library: calls are captured into graphs, with all that they keep", 
         gathered b(2);
         std::optional<echoing_communicator> ranks(std::in_place);
         REQUIRE(ranks->gather(a.shard, a.full, stream) == 0);  // which the capture does not wait for
+        ranks->made->scratch.reset();                          // so that the captured call makes scratch, too
         std::optional<zeropp_test::gpu::captured> graph;
         graph.emplace(stream.native(), cudaStreamCaptureModeGlobal, [&] {
             REQUIRE(ranks->gather(b.shard, b.full, stream) == 0);
