@@ -16,6 +16,7 @@ first. The columns of the table, which the JSON file has as well:
     MB       of the tensor; for reduce_encode_8, of the tensors of all contributors together
     GB/s     bytes that each reads + writes, scales included, over the median time of a launch between two CUDA events
     of copy  the same as a fraction of the speed of a device-to-device copy; all three take turns
+    bits     of an element in a message, scales included
     ratio    DeepSpeed's time over ours
     SQNR dB  of what is decoded in the end, against the tensor, or against the sum of the tensors in float; a dash
              (null in JSON) where that is not finite
@@ -211,11 +212,13 @@ def measure(operation, quantizer, n, sets, repetitions):
     launches = max(1, min(32, (1 << 30) // moved))
     contestants = [operation.ours, operation.theirs, copier(sets, moved // 2)]
     ours, theirs, copy = median_seconds(contestants, sets, launches, repetitions)
+    bits, block, scale = QUANTIZERS[quantizer]
     speed, their_speed, copy_speed = moved / ours, operation.deepspeed_moved / theirs, moved // 2 * 2 / copy
     return {
         "quantizer": quantizer, "kernel": operation.kernel, "deepspeed_op": operation.deepspeed_op, "element": "fp16",
         "tensor_bytes": 2 * n, "bytes_read": operation.read, "bytes_written": operation.written,
-        "deepspeed_bytes_moved": operation.deepspeed_moved, "launches": launches,
+        "deepspeed_bytes_moved": operation.deepspeed_moved, "bits": bits + 8 * scale / block,
+        "deepspeed_bits": bits + 8 * DEEPSPEED_SCALE / block, "launches": launches,
         "seconds_median": ours, "deepspeed_seconds_median": theirs, "copy_seconds_median": copy,
         "gigabytes_per_second": speed * 1e-9, "deepspeed_gigabytes_per_second": their_speed * 1e-9,
         "copy_gigabytes_per_second": copy_speed * 1e-9, "fraction_of_copy": speed / copy_speed,
@@ -231,15 +234,15 @@ def measure_all(kernels, deepspeed, quantizer, n, l2_bytes, repetitions):
 
 
 def table_head():
-    ours = f"{'GB/s':>7} {'of copy':>8} {'SQNR dB':>8}"
-    return (f"{'':64}{'ours':^25}   {'DeepSpeed':^25}\n"
+    ours = f"{'GB/s':>7} {'of copy':>8} {'bits':>6} {'SQNR dB':>8}"
+    return (f"{'':64}{'ours':^32}   {'DeepSpeed':^32}\n"
             f"{'quantizer':20} {'kernel':16} {'beside':20} {'MB':>5} {ours}   {ours}   {'ratio':>5}")
 
 
 def table_row(r):
     def side(prefix):
         error = r[prefix + "sqnr_db"]
-        return (f"{r[prefix + 'gigabytes_per_second']:7.1f} {r[prefix + 'fraction_of_copy']:8.1%} "
+        return (f"{r[prefix + 'gigabytes_per_second']:7.1f} {r[prefix + 'fraction_of_copy']:8.1%} {r[prefix + 'bits']:6.3f} "
                 + ("-" if error is None else f"{error:.2f}").rjust(8))
 
     return (f"{r['quantizer']:20} {r['kernel']:16} {r['deepspeed_op']:20} {r['tensor_bytes'] >> 20:5} {side('')}   "

@@ -7,7 +7,7 @@
 #include <zeropp/quantizer/stochastic.hpp>
 
 using namespace zeropp;
-using four_bits = block_integer<4, 128>;
+using four_bits = block_integer<4, 128, signed_absmax, bfloat16>;
 using eight_bits = block_integer<8, 128>;
 using signs = lloyd_max<2, 128, unbiased>;
 using rotated = hadamard<four_bits>;

@@ -3,6 +3,6 @@
 using namespace zeropp;
 using q = block_integer<6, 128>;
 
-template struct shipped::encoded<q, float, half, bfloat16>;
-template struct shipped::decoded<q, float, half, bfloat16>;
+template struct shipped::encoded<q, bfloat16>;
+template struct shipped::decoded<q, bfloat16>;
 template struct shipped::summed<q, q>;

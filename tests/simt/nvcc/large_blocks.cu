@@ -3,6 +3,6 @@
 
 using namespace zeropp;
 
-template struct shipped::encoded<block_integer<8, 2048>, float, half, bfloat16>;
-template struct shipped::encoded<block_integer<4, 2048>, float, half, bfloat16>;
+template struct shipped::encoded<block_integer<8, 2048>, float, bfloat16>;
+template struct shipped::encoded<block_integer<4, 2048>, float, bfloat16>;
 template struct shipped::summed<block_integer<8, 2048>, block_integer<4, 2048>>;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The kernels of one quantizer as users get them: every element type, the numbers of contributors that are instances
+/// The kernels of one quantizer as users get them: element types, the numbers of contributors that are instances
 /// of their own, sums into the quantizers that it is used with, differences and error feedback.
 
 #include <zeropp/codec/cuda.cuh>
