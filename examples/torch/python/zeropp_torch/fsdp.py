@@ -58,8 +58,7 @@ def _require_sites(unit: units.Unit, ranks_per_node: int, nodes_per_site: int) -
     """Raises the same ZeroppError on all ranks of the unit's mesh unless ranks that share weights, or replicas of them, are on
     sites of as many nodes each, of as many ranks: on the same number of them in all rows, columns and groups of hpZ."""
     (group, *_) = unit.groups
-    mesh = units.mesh_of(group)
-    rows = mesh.reshape(-1, mesh.shape[-1])
+    rows = units.mesh_of(group)
     kept = units.secondary_size(group)
     for lines in (rows.tolist(), rows.T.tolist(), [part.tolist() for row in rows for part in row.split(kept)]):
         shapes = set()
@@ -83,18 +82,18 @@ _EXCLUDED = "excluded"
 _ONE_RANK = "one rank"
 
 
-def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
-    """The reason to leave `unit` to torch; empty if there is none."""
+def _left_out(unit: units.Unit, exclude: Sequence[str], with_replicas: bool) -> str:
+    """The reason to leave `unit` to torch; empty if there is none. `with_replicas` is if replicas have formats."""
     if any(_matches(pattern, name) for pattern in exclude for name in unit.names):
         return _EXCLUDED
     groups = unit.groups
     if len(groups) > 1:
         return "parameters on several meshes; give each mesh a unit of its own"
-    shard_group = units.shard_group(groups[0])
-    if shard_group is None:
-        return "replicated, not sharded"
-    if shard_group.size() == 1:
-        return _ONE_RANK
+    if len(units.shard_ranks(groups[0])) == 1:
+        if units.replicas_of(groups[0]) == 1:
+            return _ONE_RANK
+        if not with_replicas:
+            return "replicated, not sharded: the argument replicas gives the all-reduce formats"
     if units.gathers_itself(groups[0]):
         return "its parameters say themselves what is gathered (fsdp_pre_all_gather)"
     return ""
@@ -161,13 +160,13 @@ def apply(
     chosen = formats.chosen("apply", weights, gradients, preset, differences)
     between_replicas = None if replicas is None else formats.gradient_formats(replicas, "replicas")
     formats.require_sites("apply", nodes_per_site, chosen.gradients, between_replicas)
-    left_out = {unit.name: _left_out(unit, exclude) for unit in sharded}
+    left_out = {unit.name: _left_out(unit, exclude, between_replicas is not None) for unit in sharded}
     if between_replicas is not None:
-        reducing = [unit for unit in sharded if not left_out[unit.name] and units.is_hybrid(unit.groups[0])]
+        reducing = [unit for unit in sharded if not left_out[unit.name] and units.replica_group(unit.groups[0]) is not None]
         _require_replicas(reducing, ranks_per_node)
         if not reducing:
             raise ZeroppError(
-                "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
+                "apply: expected units on a mesh with replicas (HSDP, replicate) for the argument replicas, given none: "
                 + "; ".join(f"{name} {why}".strip() for name, why in left_out.items())
             )
     # The planner refuses some numbers, and a Communicator some nodes: both before anything is changed.
@@ -176,7 +175,7 @@ def apply(
         if not left_out[unit.name]:
             if nodes_per_site is not None:
                 _require_sites(unit, ranks_per_node, nodes_per_site)
-            ranks = dist.get_process_group_ranks(units.shard_group(unit.groups[0]))
+            ranks = units.shard_ranks(unit.groups[0])
             require_places(ranks, Places.of(ranks, ranks_per_node, nodes_per_site))
     _remove(model, sharded)
     installed = Installation(

@@ -225,7 +225,7 @@ class ReduceScatter:
 
 
 class ReplicaReduce:
-    """FSDP2's hook for the all-reduce between HSDP's replicas. It sums, because FSDP divides."""
+    """FSDP2's hook for the all-reduce between replicas: the sum if FSDP has a factor to divide it by, or else the mean."""
 
     def __init__(
         self,
@@ -254,11 +254,14 @@ class ReplicaReduce:
             gradients.record_stream(torch.cuda.current_stream(gradients.device))
         # After set_requires_all_reduce(False), FSDP keeps gradients of this rank's replica until a later step, and so does this.
         if not self._group.all_reduce_grads:
-            self._partial = gradients.clone() if self._partial is None else self._partial.add_(gradients)
+            # In fp32, and rounded once: a sum of ones in bf16 ends at 256.
+            if self._partial is None:
+                self._partial = torch.zeros_like(gradients, dtype=torch.float32)
+            self._partial += gradients
             gradients.zero_()
             return
         if self._partial is not None:
-            gradients += self._partial
+            gradients.copy_(self._partial.add_(gradients))
             self._partial = None
         if not enabled():
             dist.all_reduce(gradients, group=self._process_group)
@@ -268,4 +271,9 @@ class ReplicaReduce:
         if self._compared_backward is not None:
             self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
         self._compared.before_call(begins_step=True)
-        all_reduce(self._communicator, gradients, *hops, feedback=feedback, name=self._name)
+        all_reduce(self._communicator, gradients, *hops, mean=mean, feedback=feedback, name=self._name)
+        mean = self._group.gradient_divide_factor is None
+        if mean and (gradients.dtype == torch.float16 or not enabled()):
+            # A sum in fp16 overflows where the mean does not.
+            gradients /= self._communicator.size
+            mean = False

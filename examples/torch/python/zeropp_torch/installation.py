@@ -73,8 +73,8 @@ class Installation:
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
         """Puts hooks into one unit, until remove_hooks(group). Records formats, traffic and notes in `row`."""
         shard_group = units.shard_group(group)
-        ranks = tuple(dist.get_process_group_ranks(shard_group))
-        if ranks not in self._communicators:
+        ranks = tuple(units.shard_ranks(group))
+        if len(ranks) > 1 and ranks not in self._communicators:
             self._communicators[ranks] = (
                 self._communicator(shard_group, group.device), self._communicator(shard_group, group.device)
             )
@@ -100,8 +100,6 @@ class Installation:
             row.tell("frozen; torch reduces its gradients if it is trained later")
         else:
             self.leave(row, "gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
-        if units.replica_group(group) is not None:
-            self._install_replicas(module, group, row, ranks, reduced)
 
     def leave(self, row: Row, words: str) -> None:
         """Notes in `row` what is left to torch though the caller has not asked for it."""
@@ -109,6 +107,15 @@ class Installation:
         self.left_to_torch.append(f"{row.unit}: {words}")
 
     def _compared_backward_of(self, group: Any) -> Optional[ComparedBackward]:
+        if len(ranks) > 1:
+            self._install_shards(module, group, is_root, row, ranks, gathered, reduced)
+        if units.replica_group(group) is not None:
+            self._install_replicas(module, group, row, ranks, reduced)
+
+    def _install_shards(
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...],
+        gathered: Optional[torch.dtype], reduced: Optional[torch.dtype],
+    ) -> None:
         """The comparison that all units on the mesh of `group` share; None without compared steps."""
         if self._compared_steps == 0:
             return None
@@ -202,10 +209,10 @@ class Installation:
         if reduced not in formats.LOSSLESS:
             row.tell("the all-reduce between replicas stays torch's")
             return
-        if reduced != torch.float32:
+        if reduced != torch.float32 and self._replicas is None:
             self._advise(
-                f"After set_requires_all_reduce(False), HSDP sums microbatches in {reduced}, the type of the reduction. With many "
-                "microbatches, MixedPrecisionPolicy(reduce_dtype=torch.float32) loses less."
+                f"After set_requires_all_reduce(False), torch sums microbatches in {reduced}, the type of the reduction. The "
+                "argument replicas has them summed in fp32, as MixedPrecisionPolicy(reduce_dtype=torch.float32) does."
             )
         process_group = units.replica_group(group)
         ranks = tuple(dist.get_process_group_ranks(process_group))
@@ -260,6 +267,7 @@ class Installation:
         """Sentences on sets of ranks, as on those that gain nothing on `machine`."""
         for ranks, moved in self._moved.items():
             places = self._places_of(ranks)
+            row.tell(f"with set_requires_all_reduce(False), {4 * elements} bytes of sums of microbatches in fp32")
             nodes, sites = places.nodes, places.sites()
             per_node = nodes.count(nodes[0])
             # The C interface plans nodes of equal size.
