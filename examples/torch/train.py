@@ -36,6 +36,7 @@ def mean_of_ranks(loss: torch.Tensor) -> float:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
+    parser.add_argument("--nodes-per-site", type=int, help="nodes that share a site (default: all)")
     parser.add_argument("--preset", default="4bit", choices=[*zeropp.PRESETS, "none"])
     parser.add_argument("--ddp", action="store_true", help="DDP in place of FSDP2")
     parser.add_argument("--hsdp", action="store_true", help="shards within a node, replicas on all nodes")
@@ -65,11 +66,12 @@ def held_out_loss(model: nn.Module, task: Text | Digits) -> float:
 def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Module:
     """Wraps the model in one FSDP2 unit for each layer, or in DDP, with the preset's formats; with HSDP, for replicas too."""
     size = dist.get_world_size()
+    places = {"ranks_per_node": per_node, "nodes_per_site": args.nodes_per_site}
     if args.ddp:
         model = DistributedDataParallel(model)
         if args.preset != "none":
             gradients = zeropp.PRESETS[args.preset]["gradients"]
-            model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=per_node, gradients=gradients))
+            model.register_comm_hook(None, zeropp.ddp_hook(**places, gradients=gradients))
         return model
     if args.hsdp:
         mesh = init_device_mesh("cpu", (size // per_node, per_node), mesh_dim_names=("replicate", "shard"))
@@ -82,7 +84,7 @@ def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Modul
     zeropp.fully_shard(model, mesh=mesh, mp_policy=policy)
     if args.preset != "none":
         replicas = args.preset if args.hsdp else None
-        report = zeropp.apply(model, ranks_per_node=per_node, preset=args.preset, replicas=replicas)
+        report = zeropp.apply(model, **places, preset=args.preset, replicas=replicas)
         if dist.get_rank() == 0:
             print(report)
     return model

@@ -234,9 +234,46 @@ def used_again(rank, size, formats, frozen):
         assert frozen == (of_backward == 0), "of gradients alone"
 
 
-@pytest.mark.parametrize("formats, frozen", [({"preset": "2bit"}, False), ({"keep_frozen": True}, True)])
+@pytest.mark.parametrize(
+    "formats, frozen", [({"preset": "2bit"}, False), ({"keep_frozen": True}, True), ({"keep_weights": True}, False)]
+)
 def test_backward_has_the_weights_of_its_forward(ranks, formats, frozen):
     ranks.run(4, used_again, formats, frozen)
+
+
+def accumulated(rank, size):
+    """A step of four microbatches sends as much between nodes as one of one, and the report says what each adds."""
+    kept = []
+    for formats in ({"preset": "2bit"}, {"keep_weights": True}, {"preset": "lossless", "keep_weights": True}):
+        model = shard(network(), mp_policy=MIXED)
+        report = zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+        kept.append(train(model, rank, steps=3))
+        sent = []
+        for count, synchronised in ((1, 0), (4, 3), (4, 0)):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(0.99)
+            began = zeropp.stats(model)
+            for microbatch in range(count):
+                before = zeropp.stats(model)
+                model.set_requires_gradient_sync(microbatch >= synchronised)
+                loss_of(model, batch(microbatch, rank)).backward()
+            sent.append(zeropp.stats(model) - began)
+        assert sent[0].inter_node == sent[1].inter_node == report.after.inter_node, formats
+        each = sum((row.microbatch for row in report.rows), zeropp.Traffic())
+        assert sent[2].inter_node == report.after.inter_node + 3 * each.inter_node, formats
+        assert (zeropp.stats(model) - before).intra_node == each.intra_node
+        assert str(each.inter_node) in str(report).splitlines()[len(report.rows) + 1]
+    # Nodes keep what they would gather again.
+    for formats, losses in zip(({}, {"preset": "lossless"}), kept[1:]):
+        model = shard(network(), mp_policy=MIXED)
+        report = zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+        assert train(model, rank, steps=3) == losses
+        assert [row.microbatch for row in report.rows] == [row.after for row in report.rows]
+
+
+def test_microbatches_do_not_send_weights_again(ranks):
+    ranks.run(4, accumulated)
 
 
 def loaded(rank, size, how):

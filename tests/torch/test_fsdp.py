@@ -327,7 +327,8 @@ def reports(rank, size):
     loss_of(model, batch(0, rank)).backward()
     assert zeropp.stats(model).inter_node == (report.after - rows["blocks.1"].after).inter_node, "what is left out is not counted"
     text = str(report)
-    assert text.splitlines()[0].split()[-10:] == "intra-node bytes, before bytes, after inter-node bytes, before bytes, after".split()
+    columns = "intra-node bytes, before bytes, after inter-node bytes, before bytes, after bytes between nodes, further microbatch"
+    assert text.splitlines()[0].split()[-len(columns.split()) :] == columns.split()
     assert "int4:128:signed:bf16" in text and "left out: excluded" in text and str(report.before.inter_node) in text
     def excluded(*patterns):
         with warnings.catch_warnings(record=True) as warned:
@@ -384,6 +385,9 @@ def refused(rank, size):
             "apply: expected compared_steps as a whole number from 0, given True": given(compared_steps=True),
             "apply: expected error_feedback as a bool, given 'no'": given(error_feedback="no"),
             "apply: expected keep_frozen as a bool, given None": given(keep_frozen=None),
+            "apply: expected keep_weights as a bool, given 1": given(keep_weights=1),
+            "a format of weights with keep_weights, given differences": given(keep_weights=True, preset="2bit"),
+            "a format of weights with keep_weights, given None": given(keep_weights=True, weights=None),
             "apply: expected machine as a Machine, given {'inter_node_gbit': 10}": given(machine={"inter_node_gbit": 10}),
             "expected fewer than the 24 of a GPU's memory, given 30": given(
                 machine=zeropp.Machine(memory_gb=24, other_memory_gb=30)
@@ -550,25 +554,25 @@ def test_deepspeeds_keys_are_understood():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert zeropp.from_deepspeed({"zero_optimization": section}) == zeropp.from_deepspeed(section) == found
-    section |= {"zero_hpz_partition_size": 8, "zero_quantized_nontrainable_weights": True, "zeropp_loco_param": {"err_beta": 0.8}}
-    dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
-    with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
-        assert zeropp.from_deepspeed({"zero_optimization": section}) == found
         ours = {"preset": "8bit", "nodes_per_site": 2, "error_feedback": True}
         assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": ours}) == {
             "weights": "int8:256:fp16", "gradients": None, "nodes_per_site": 2, "error_feedback": True
         }
+    section |= {"zero_hpz_partition_size": 8, "zero_quantized_nontrainable_weights": True, "zeropp_loco_param": {"err_beta": 0.8}}
+    dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
+    with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
+        assert zeropp.from_deepspeed({"zero_optimization": section}) == found
+    with pytest.warns(UserWarning, match="from_deepspeed: apply.. does not take zeropp.ranks_per_node 8; "):
+        zeropp.from_deepspeed({"zeropp": {"ranks_per_node": 8}})
     assert refusals(
         {
             "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(
                 "ds_config.json"
-    with pytest.warns(UserWarning, match="from_deepspeed: apply.. does not take zeropp.ranks_per_node 8; "):
-        zeropp.from_deepspeed({"zeropp": {"ranks_per_node": 8}})
             ),
+            "expected formats of weights and gradients": lambda: zeropp.from_deepspeed({"zeropp": {"preset": "2bit"}}),
             "expected zero_optimization as a mapping": lambda: zeropp.from_deepspeed({"zero_optimization": 3}),
             "expected zero_quantized_weights as a bool, given 'false'": lambda: zeropp.from_deepspeed(
                 {"zero_quantized_weights": "false"}
             ),
-            "expected formats of weights and gradients": lambda: zeropp.from_deepspeed({"zeropp": {"preset": "2bit"}}),
         }
     ) == []

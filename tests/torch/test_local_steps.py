@@ -88,28 +88,65 @@ def test_islands_are_equal_in_few_bits(ranks, exchange):
     ranks.run(4, train, 2, "fsdp", exchange)
 
 
+def in_turns(islands, every, fragments, delay, alpha, steps):
+    """Weights of all islands in one process. Of two fragments, the first is the first of the model's four parameters."""
+    anchors = [weight.detach().clone() for weight in model_of(3).parameters()]
+    fragment_of = [0, *3 * [fragments - 1]]
+    momenta = [torch.zeros_like(anchor) for anchor in anchors]
+    models = [model_of(3) for _ in range(islands)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    means = {}
+    for step in range(1, steps + 1):
+        for island, (model, optimizer) in enumerate(zip(models, optimizers)):
+            inner_step(model, optimizer, island, step)
+        for place, anchor in enumerate(anchors):
+            turn = (fragment_of[place] + 1) * every // fragments
+            weights = [list(model.parameters())[place].data for model in models]
+            if step % every == turn % every:
+                means[place] = step, torch.stack([anchor - weight for weight in weights]).mean(0)
+            if place in means and step == means[place][0] + delay:
+                mean = means.pop(place)[1]
+                momenta[place] = OUTER["momentum"] * momenta[place] + mean
+                anchor -= OUTER["learning_rate"] * (mean + OUTER["momentum"] * momenta[place])
+                for weight in weights:
+                    weight.copy_(alpha * weight + (1 - alpha) * anchor)
+    return [list(model.parameters()) for model in models]
+
+
 def save_and_restore(rank, size):
+    """Restarts after each step, also while exchanges are under way, change no bit."""
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
-    runs = []
-    for interrupted in (False, True):
-        model = model_of(3)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        steps = zeropp.local_steps(optimizer, mesh["island"], every=EVERY, exchange="lossless", **OUTER)
-        for step in range(1, STEPS + 1):
-            inner_step(model, optimizer, rank, step)
-            if interrupted and step == 3:
-                saved = copy.deepcopy((model.state_dict(), steps.state_dict()))
-                steps.remove()
+    for options in (
+        {"every": 2}, {"every": 4, "fragments": 2, "nodes_per_site": 1}, {"every": 4, "fragments": 2, "delay": 3, "alpha": 0.25}
+    ):
+        runs = []
+        for interrupted in (None, *range(1, 9)):
+            def begin():
                 model = model_of(3)
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-                steps = zeropp.local_steps(optimizer, mesh["island"], every=EVERY, exchange="lossless", **OUTER)
-                model.load_state_dict(saved[0])
-                steps.load_state_dict(saved[1])
-        runs.append([p.detach().clone() for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*runs))
+                return model, optimizer, zeropp.local_steps(optimizer, mesh["island"], exchange="lossless", **OUTER, **options)
+
+            model, optimizer, steps = begin()
+            for step in range(1, 10):
+                inner_step(model, optimizer, rank, step)
+                if step == interrupted:
+                    saved = copy.deepcopy((model.state_dict(), steps.state_dict()))
+                    steps.remove()
+                    model, optimizer, steps = begin()
+                    model.load_state_dict(saved[0])
+                    steps.load_state_dict(saved[1])
+            runs.append([p.detach().clone() for p in model.parameters()])
+        assert all(torch.equal(a, b) for run in runs for a, b in zip(run, runs[0]))
+        schedule = {"fragments": 1, "delay": 0, "alpha": 0, **options}
+        sites = schedule.pop("nodes_per_site", None)
+        for weight, expected in zip(runs[0], in_turns(2, steps=9, **schedule)[rank]):
+            torch.testing.assert_close(weight, expected.detach(), rtol=1e-5, atol=1e-6)
+        steps.exchange()
+        assert not islands_differ(list(model.parameters()))
+        assert (steps.traffic().inter_site > 0) == (sites is not None)
 
 
-def test_saved_state_continues(ranks):
+def test_fragments_take_turns_and_saved_states_go_on(ranks):
     ranks.run(2, save_and_restore)
 
 
@@ -149,7 +186,7 @@ def state_and_parameters(rank, size):
 
     wrong = refusals(
         {
-            "the saved rates, {'every': 2, 'learning_rate': 0.5, 'momentum': 0.6}, given {'every': 2, 'learning_rate': 0.25":
+            "the saved options, {'every': 2, 'learning_rate': 0.5, 'momentum': 0.6, 'fragments': 1, 'delay': 0, 'alpha': 0.0}, given":
                 lambda: other.load_state_dict(saved),
             "'every': 3": load(every=3),
             "given steps 12 on rank 0, 11 on rank 1": load(steps=12 - rank),
@@ -157,8 +194,8 @@ def state_and_parameters(rank, size):
             "of shapes [[7, 5], [7]], given [[5], [7]]": load(anchors=[torch.ones(5), torch.ones(7)]),
             "of shapes [[7, 5], [7]], given [[7, 5]]": load(momenta=saved["momenta"][:1]),
             "expected the same on every rank, given problem": load(every=EVERY + rank),
-            "momenta, given steps": lambda: steps[0].load_state_dict({"steps": 1}),
-            "momenta, given None": lambda: steps[0].load_state_dict(None),
+            "momenta, means, given steps": lambda: steps[0].load_state_dict({"steps": 1}),
+            "momenta, means, given None": lambda: steps[0].load_state_dict(None),
         }
     )
     assert all(torch.equal(a, b) for a, b in zip(steps[0].state_dict()["anchors"], saved["anchors"])), "nothing is changed"
@@ -189,6 +226,10 @@ def refuse(rank, size):
             "every as a whole number from 1, given 2.5": lambda: steps_of(every=2.5),
             "learning_rate as a finite number from 0, given nan": lambda: steps_of(learning_rate=float("nan")),
             "momentum as a finite number from 0, given '1'": lambda: steps_of(momentum="1"),
+            "alpha as a number from 0 to 1, given 2": lambda: steps_of(alpha=2),
+            "fragments as a whole number from 1, given 0": lambda: steps_of(fragments=0),
+            "a delay below every, 3, given 3": lambda: steps_of(every=3, delay=3),
+            "expected nodes_per_site with a format between sites": lambda: steps_of(exchange=("bf16", "bf16", "bf16")),
             "islands as a mesh or process group, given 2": lambda: zeropp.local_steps(
                 torch.optim.SGD(model_of(3).parameters(), lr=0.1), 2
             ),

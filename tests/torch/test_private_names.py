@@ -18,7 +18,7 @@ MODULES = {
     # torch makes the groups of reshard_after_forward=k anew for every unit: fully_shard's secondary shares them.
     f"{FSDP}._fully_shard": ["_get_post_forward_mesh_info"],
     # The type of the mesh decides if torch reduces between replicas itself.
-    f"{FSDP}._fsdp_common": ["FSDPMeshInfo"],
+    f"{FSDP}._fsdp_common": ["DataParallelMeshInfo", "FSDPMeshInfo"],
     # True in backward.
     "torch._C": ["_current_graph_task_id"],
     # Groups so far, by which torch names the next one.
@@ -32,7 +32,7 @@ GROUP = [
     "force_sum_reduction_for_comms", "_all_reduce_hook", "_all_gather_comm", "_reduce_scatter_comm",
 ]
 PARAMETER = ["mesh_info", "_orig_size", "_sharded_local_tensor", "sharded_param", "padded_sharded_param_size", "mp_policy"]
-MESH = ["mesh", "shard_process_group", "replicate_process_group", "shard_mesh_size", "replicate_mesh_size"]
+MESH = ["mesh", "shard_process_group", "replicate_process_group"]
 # A callback at the end of backward; the timeout of a group.
 OTHERS = {"Variable": ["_execution_engine"], "ProcessGroup": ["_get_backend"], "Backend.Options": ["_timeout"]}
 # A state has one of these: the second before torch 2.12.

@@ -8,10 +8,12 @@ import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import Given, assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import Replicate, Shard
+from torch.nn.parallel import DistributedDataParallel
 
 LOSSLESS = {"preset": "lossless", "replicas": "lossless"}
 INT8, INT4 = "int8:256:bf16", "int4:128:signed:bf16"
@@ -187,14 +189,87 @@ def test_accumulation_without_the_all_reduce(ranks):
     ranks.run(4, accumulated)
 
 
+def microbatches_of_ones(rank, size, replicas):
+    """The mean of 300 microbatches of ones, in bf16: 300, where a sum in bf16 ends at 256."""
+    model = zeropp.fully_shard(Given(10), mesh=mesh_of(replicas, size), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))
+    report = zeropp.apply(model, ranks_per_node=1, **LOSSLESS)
+    assert f"{4 * (10 * replicas // size)} bytes of sums of microbatches in fp32" in str(report) and report.advice == []
+    for micro in range(1, 301):
+        model.set_requires_all_reduce(micro == 300)
+        model(torch.ones(10)).backward()
+    assert torch.equal(model.weight.grad.full_tensor(), torch.full((10,), 300.0))
+
+
+def test_sums_of_microbatches_are_rounded_once(ranks):
+    ranks.run(2, microbatches_of_ones, 2)
+    ranks.run(4, microbatches_of_ones, 2)
+
+
+def large_in_fp16(rank, size):
+    """Gradients whose mean is finite in fp16, and whose sum on a node is not."""
+    for n in (10, 500000):
+        model = zeropp.fully_shard(Given(n).half(), mesh=mesh_of(size, size))
+        zeropp.apply(model, ranks_per_node=2, **LOSSLESS)
+        data_parallel = DistributedDataParallel(Given(n).half())
+        data_parallel.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, preset="lossless"))
+        for ours, gradient in ((model, lambda: model.weight.grad.to_local()), (data_parallel, lambda: data_parallel.module.weight.grad)):
+            ours(torch.full((n,), 40000.0, dtype=torch.float16)).backward()
+            assert torch.equal(gradient(), torch.full((n,), 40000.0, dtype=torch.float16)), (n, gradient())
+
+
+def test_means_in_fp16_do_not_overflow_before_they_must(ranks):
+    ranks.run(4, large_in_fp16)
+
+
+def without_shards(rank, size):
+    """replicate() and a mesh of (n, 1): gradients go through the all-reduce, and nothing else is sent."""
+
+    def replicated(make=network):
+        model = make()
+        for part in (*model.blocks, model):
+            replicate(part, mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("replicate",)))
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+        return model
+
+    for make in (replicated, lambda: sharded(size, size)):
+        plain, lossless, quantized = make(), make(), make()
+        with pytest.warns(UserWarning, match="replicated, not sharded: the argument replicas gives the all-reduce formats"):
+            zeropp.apply(plain, ranks_per_node=1)
+        zeropp.apply(lossless, ranks_per_node=1, **LOSSLESS)
+        report = zeropp.apply(quantized, ranks_per_node=1, preset="16bit", replicas="8bit")
+        plain_losses = train(plain, rank, steps=3)
+        assert train(lossless, rank, steps=3) == plain_losses
+        assert_same(whole_parameters(plain), whole_parameters(lossless))
+        assert train(quantized, rank, steps=3) == pytest.approx(plain_losses, rel=0.02)
+        sent = zeropp.stats(quantized)
+        assert sent.inter_node == 3 * report.after.inter_node > 0 and report.after.inter_node < report.before.inter_node / 2
+        assert {(row.weights, row.gradients) for row in report.rows} == {("-", "-")}
+        with zeropp.disabled():
+            losses = [loss_of(model, batch(9, rank)) for model in (plain, lossless)]
+            [loss.backward() for loss in losses]
+        assert_same(*({n: p.grad for n, p in model.named_parameters()} for model in (plain, lossless)))
+        zeropp.remove(lossless)
+        assert train(lossless, rank, steps=1) == train(plain, rank, steps=1)
+    # FSDP divides by the caller's factor, and once.
+    divided(rank, size, False)
+
+
+def test_replicate_and_meshes_without_shards(ranks):
+    ranks.run(2, without_shards)
+
+
 def divided(rank, size, before):
     model = zeropp.fully_shard(Given(100), mesh=mesh_of(2, size))
     if before:
         model.set_gradient_divide_factor(7.0)
-    zeropp.apply(model, ranks_per_node=2, **LOSSLESS)
+    zeropp.apply(model, ranks_per_node=size // 2, **LOSSLESS)
     if not before:
         model.set_gradient_divide_factor(7.0)
-    torch.testing.assert_close(reduced(model, gradient_of(rank, 100)), sum(gradient_of(r, 100).double() for r in range(4)) / 7)
+    torch.testing.assert_close(
+        reduced(model, gradient_of(rank, 100)), sum(gradient_of(r, 100).double() for r in range(size)) / 7
+    )
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -242,7 +317,7 @@ def refused(rank, size):
 
     return refusals(
         {
-            "expected units on a mesh of replicas and shards": lambda: zeropp.apply(
+            "expected units on a mesh with replicas (HSDP, replicate)": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, replicas="8bit"
             ),
             "replicas: expected one of lossless, 16bit": lambda: zeropp.apply(
@@ -319,14 +394,14 @@ def test_one_replica_is_not_rounded(ranks):
 
 
 def sums_in_sixteen_bits(rank, size):
-    """Advice on partial sums: HSDP's are in the type of the reduction."""
+    """Advice on partial sums: torch's are in the type of the reduction."""
     advice = {}
     for dtype in (torch.bfloat16, torch.float32):
         model = sharded(2, size, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
         advice[dtype] = zeropp.apply(model, ranks_per_node=2, preset="lossless").advice
     crossing = "The all-reduce between replicas crosses nodes, and stays torch's: the argument replicas gives it formats."
     assert advice[torch.float32] == [crossing]
-    assert len(advice[torch.bfloat16]) == 2 and "HSDP sums microbatches in torch.bfloat16" in advice[torch.bfloat16][0]
+    assert len(advice[torch.bfloat16]) == 2 and "torch sums microbatches in torch.bfloat16" in advice[torch.bfloat16][0]
 
 
 def test_the_report_warns_of_sums_in_sixteen_bits(ranks):

@@ -11,7 +11,7 @@ import pytest
 TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit"], ["--digits", "--steps", "40"]])
+@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"], ["--digits", "--steps", "40"]])
 def test_the_example_trains(arguments, tmp_path):
     if "--digits" in arguments:
         pytest.importorskip("sklearn")

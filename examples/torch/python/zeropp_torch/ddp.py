@@ -107,13 +107,16 @@ class _Reducer:
         return self._steps_to_compare != 0
 
     def reduce(self, lane: int, gradient: torch.Tensor, ours: bool, compared: bool, bucket: int) -> None:
+        # As DDP itself: a sum in fp16 overflows where the mean does not.
+        divided = gradient.dtype == torch.float16 or not ours
+        if divided:
+            gradient /= self._lanes[lane].size
         if ours:
             hops = self._hops.of(gradient.dtype)
             self._lanes[lane].compare(int(compared))
-            all_reduce(self._lanes[lane], gradient, *hops, mean=True, name=f"bucket {bucket}")
+            all_reduce(self._lanes[lane], gradient, *hops, mean=not divided, name=f"bucket {bucket}")
         else:
             dist.all_reduce(gradient, group=self._groups[lane])
-            gradient /= self._lanes[lane].size
 
     def _piece_elements(self, gradient: torch.Tensor) -> int:
         """Elements of each piece but the last: whole blocks for every rank, so that a lossless piece is sent without a copy."""

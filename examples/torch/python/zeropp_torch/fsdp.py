@@ -14,7 +14,7 @@ from . import arguments, formats, units
 from ._library import ZeroppError
 from .communicator import Places, Traffic, require_agreement, require_places
 from .estimate import Machine, predict
-from .hooks import Feedback, ReplicaReduce, UpdateGather
+from .hooks import Feedback, KeepingGather, ReplicaReduce
 from .installation import Installation, remove_hooks
 from .report import Report, Row
 
@@ -58,8 +58,7 @@ def _require_sites(unit: units.Unit, ranks_per_node: int, nodes_per_site: int) -
     """Raises the same ZeroppError on all ranks of the unit's mesh unless ranks that share weights, or replicas of them, are on
     sites of as many nodes each, of as many ranks: on the same number of them in all rows, columns and groups of hpZ."""
     (group, *_) = unit.groups
-    mesh = units.mesh_of(group)
-    rows = mesh.reshape(-1, mesh.shape[-1])
+    rows = units.mesh_of(group)
     kept = units.secondary_size(group)
     for lines in (rows.tolist(), rows.T.tolist(), [part.tolist() for row in rows for part in row.split(kept)]):
         shapes = set()
@@ -83,18 +82,18 @@ _EXCLUDED = "excluded"
 _ONE_RANK = "one rank"
 
 
-def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
-    """The reason to leave `unit` to torch; empty if there is none."""
+def _left_out(unit: units.Unit, exclude: Sequence[str], with_replicas: bool) -> str:
+    """The reason to leave `unit` to torch; empty if there is none. `with_replicas` is if replicas have formats."""
     if any(_matches(pattern, name) for pattern in exclude for name in unit.names):
         return _EXCLUDED
     groups = unit.groups
     if len(groups) > 1:
         return "parameters on several meshes; give each mesh a unit of its own"
-    shard_group = units.shard_group(groups[0])
-    if shard_group is None:
-        return "replicated, not sharded"
-    if shard_group.size() == 1:
-        return _ONE_RANK
+    if len(units.shard_ranks(groups[0])) == 1:
+        if units.replicas_of(groups[0]) == 1:
+            return _ONE_RANK
+        if not with_replicas:
+            return "replicated, not sharded: the argument replicas gives the all-reduce formats"
     if units.gathers_itself(groups[0]):
         return "its parameters say themselves what is gathered (fsdp_pre_all_gather)"
     return ""
@@ -112,6 +111,7 @@ def apply(
     replicas: Optional[formats.Gradients] = None,
     error_feedback: bool = False,
     keep_frozen: bool = False,
+    keep_weights: bool = False,
     exclude: Sequence[str] = (),
     machine: Machine = Machine(),
     compared_steps: int = 2,
@@ -124,10 +124,11 @@ def apply(
     formats, by default those of the preset "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all
     formats. `differences`, a format, replaces `weights`: every node keeps the weights that forward gathered, divided over its
     ranks. Forward then sends their changes between nodes, if there are any, and backward sends nothing between nodes.
-    `replicas`, a key of PRESETS or formats of gradients, is for HSDP: zeropp then makes the all-reduce between replicas, in
-    place of torch. `error_feedback` acts in steps in which all trained parameters of a unit have gradients. `keep_frozen` is
-    for units without trained parameters, as the base of LoRA: every node keeps the weights that forward gathered, in their
-    own type, and they cross nodes again only after a change. A unit is left out if a pattern of `exclude` is one or several
+    `replicas`, a key of PRESETS or formats of gradients, is for HSDP and replicate(): zeropp then makes the all-reduce between
+    replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit have gradients. With
+    `keep_weights`, every node keeps the weights that forward gathered, divided over its ranks. They cross nodes again only
+    after a change: not in later microbatches, in evaluations and in backward. `keep_frozen` does it for units without trained
+    parameters, as the base of LoRA, in their own type. A unit is left out if a pattern of `exclude` is one or several
     whole components of its dotted name ("blocks.1" is in "model.blocks.1.mlp", not in "blocks.10"), or matches the name by
     fnmatch ("*norm*"). The name of the model itself is "(root)".
 
@@ -145,7 +146,7 @@ def apply(
         {
             "ranks_per_node": ranks_per_node, "nodes_per_site": nodes_per_site, "weights": weights, "gradients": gradients,
             "preset": preset, "differences": differences, "replicas": replicas, "error_feedback": error_feedback,
-            "keep_frozen": keep_frozen,
+            "keep_frozen": keep_frozen, "keep_weights": keep_weights,
             # Other types may have no equal words on all ranks.
             "exclude": list(exclude) if isinstance(exclude, (list, tuple)) else type(exclude).__name__,
             "machine": machine, "compared_steps": compared_steps,
@@ -155,19 +156,23 @@ def apply(
     arguments.integer("apply", "compared_steps", compared_steps, 0)
     arguments.instance("apply", "error_feedback", error_feedback, bool, "a bool")
     arguments.instance("apply", "keep_frozen", keep_frozen, bool, "a bool")
+    arguments.instance("apply", "keep_weights", keep_weights, bool, "a bool")
     arguments.instance("apply", "machine", machine, Machine, "a Machine")
     if isinstance(exclude, str) or not isinstance(exclude, Sequence) or not all(isinstance(p, str) for p in exclude):
         raise ZeroppError(f"apply: expected exclude as a sequence of patterns, given {exclude!r}")
     chosen = formats.chosen("apply", weights, gradients, preset, differences)
+    if keep_weights and chosen.weights is None:
+        given = "differences, which keep them" if chosen.differences is not None else None
+        raise ZeroppError(f"apply: expected a format of weights with keep_weights, given {given}")
     between_replicas = None if replicas is None else formats.gradient_formats(replicas, "replicas")
     formats.require_sites("apply", nodes_per_site, chosen.gradients, between_replicas)
-    left_out = {unit.name: _left_out(unit, exclude) for unit in sharded}
+    left_out = {unit.name: _left_out(unit, exclude, between_replicas is not None) for unit in sharded}
     if between_replicas is not None:
-        reducing = [unit for unit in sharded if not left_out[unit.name] and units.is_hybrid(unit.groups[0])]
+        reducing = [unit for unit in sharded if not left_out[unit.name] and units.replica_group(unit.groups[0]) is not None]
         _require_replicas(reducing, ranks_per_node)
         if not reducing:
             raise ZeroppError(
-                "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
+                "apply: expected units on a mesh with replicas (HSDP, replicate) for the argument replicas, given none: "
                 + "; ".join(f"{name} {why}".strip() for name, why in left_out.items())
             )
     # The planner refuses some numbers, and a Communicator some nodes: both before anything is changed.
@@ -176,11 +181,11 @@ def apply(
         if not left_out[unit.name]:
             if nodes_per_site is not None:
                 _require_sites(unit, ranks_per_node, nodes_per_site)
-            ranks = dist.get_process_group_ranks(units.shard_group(unit.groups[0]))
+            ranks = units.shard_ranks(unit.groups[0])
             require_places(ranks, Places.of(ranks, ranks_per_node, nodes_per_site))
     _remove(model, sharded)
     installed = Installation(
-        ranks_per_node, nodes_per_site, chosen, between_replicas, error_feedback, keep_frozen, compared_steps
+        ranks_per_node, nodes_per_site, chosen, between_replicas, error_feedback, keep_frozen, keep_weights, compared_steps
     )
     report = Report([], [])
     try:
@@ -232,18 +237,18 @@ def _installation(function: str, model: nn.Module) -> Installation:
     return installed
 
 
-def _kept_by(model: nn.Module) -> list[Union[UpdateGather, Feedback]]:
+def _kept_by(model: nn.Module) -> list[Union[KeepingGather, Feedback]]:
     """What the hooks of `model`'s units keep, also those of a later apply() to a part of it."""
     groups = [group for unit in units.units_of(model) for group in unit.groups]
     return [kept for group in groups for kept in getattr(group, "_zeropp_kept", [])]
 
 
 def refresh(model: nn.Module) -> None:
-    """With differences, has the next forward pass send whole weights. Call it on all ranks after a change of weights other
-    than a training step. load_state_dict() of units, or of modules that contain them, does it."""
+    """With differences or kept weights, has the next forward pass send whole weights. Call it on all ranks after a change of
+    weights other than a training step. load_state_dict() of units, or of modules that contain them, does it."""
     _installation("refresh", model)
     for kept in _kept_by(model):
-        if isinstance(kept, UpdateGather):
+        if isinstance(kept, KeepingGather):
             kept.refresh()
 
 

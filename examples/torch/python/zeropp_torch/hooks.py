@@ -128,52 +128,103 @@ class AllGather:
         all_gather(self._communicator, shard, full, weights, name=self._name)
 
 
-class UpdateGather(AllGather):
-    """FSDP2's all-gather hook for weights that every node keeps in a replica. Forward sends the changes of weights between
-    nodes, in the format `differences`; or, if it is None, whole weights in their own type.
+class KeepingGather(AllGather):
+    """FSDP2's all-gather hook for weights that every node keeps as forward gathered them, divided over its ranks.
 
-    A forward sends nothing between nodes if no rank's shard has changed since the last update: each rank compares its shard
-    with a copy, bit by bit. Backward gathers the replica: the weights of the unit's last forward, although an optimizer has
-    stepped since. Plain FSDP2's backward would have the new weights.
+    A forward sends nothing between nodes if no rank's shard has changed since the last one: each rank compares its shard
+    with a copy, bit by bit. Backward has the weights of the unit's last forward, although an optimizer has stepped since.
+    Plain FSDP2's backward would have the new weights.
     """
 
-    def __init__(self, communicator: Communicator, differences: Optional[str], name: str, compared_steps: int):
-        # Without differences, weights are sent whole, so the format is never used.
-        super().__init__(communicator, differences or formats.PRESETS["2bit"]["differences"], name, compared_steps)
-        self._whole = differences is None
-        self._replica: Optional[Replica] = None
-        self._elements = 0
-        # Bytes of this rank's shard at the last update.
+    def __init__(self, communicator: Communicator, weights: str, name: str, compared_steps: int):
+        super().__init__(communicator, weights, name, compared_steps)
+        # Elements and type of the full weights.
+        self._of: Any = None
+        # Bytes of this rank's shard at the last change.
         self._sent: Optional[torch.Tensor] = None
-        # True if the unit's last forward has gathered the replica.
+        # True if the unit's last forward has gathered what nodes keep.
         self._is_current = False
 
     def refresh(self) -> None:
-        self._is_current = False
-        if self._replica is not None:
-            self._replica.invalidate()
+        """Has the next forward send whole weights."""
+        self._sent, self._is_current = None, False
 
     def by_torch(self, of_all: bool) -> None:
         self._is_current = self._is_current and not of_all
 
     def gather(self, full: torch.Tensor, shard: torch.Tensor) -> None:
-        if self._replica is None or self._elements != full.numel() or self._replica.dtype != full.dtype:
-            self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
+        if self._of != (full.numel(), full.dtype):
+            self._of = full.numel(), full.dtype
+            self.refresh()
+            self.keep(full)
         # Backward needs the weights that forward gathered, also to recompute a checkpoint's forward.
         if self._is_current and _in_backward():
-            replica_gather(self._communicator, full, self._replica, name=self._name)
+            self.gather_kept(full)
             return
-        # The shard may lie in `full`, which the update overwrites.
+        # The shard may lie in `full`, which the gather overwrites.
         own = shard.view(torch.uint8).clone()
         changed = self._sent is None or not torch.equal(own, self._sent)
-        # After a failed update, the shard counts as changed.
+        # After a failure, the shard counts as changed.
         self._sent = None
-        if changed and self._whole:
-            self._replica.invalidate()
-        update_gather(
-            self._communicator, shard, full, self._replica, self._weights, changed=changed, name=self._name
-        )
+        self.gather_changes(full, shard, changed)
         self._sent, self._is_current = own, True
+
+    def keep(self, full: torch.Tensor) -> None:
+        """Prepares to keep weights of the size and type of `full`."""
+
+    def gather_kept(self, full: torch.Tensor) -> None:
+        """Writes what nodes keep into `full`, by intra-node messages."""
+        raise NotImplementedError
+
+    def gather_changes(self, full: torch.Tensor, shard: torch.Tensor, changed: bool) -> None:
+        """Brings what nodes keep up to date if any rank's `shard` has `changed`, and writes it into `full`."""
+        raise NotImplementedError
+
+
+class KeptGather(KeepingGather):
+    """Sends whole weights after a change, in the format `weights`. `node` joins the ranks of this rank's node."""
+
+    def __init__(
+        self, communicator: Communicator, process_group: dist.ProcessGroup, node: Communicator, weights: str, name: str,
+        compared_steps: int,
+    ):
+        super().__init__(communicator, weights, name, compared_steps)
+        self._process_group = process_group
+        self._node = node
+        self._kept: Optional[torch.Tensor] = None
+
+    def gather_kept(self, full: torch.Tensor) -> None:
+        all_gather(self._node, self._kept, full, formats.LOSSLESS[full.dtype], name=self._name)
+
+    def gather_changes(self, full: torch.Tensor, shard: torch.Tensor, changed: bool) -> None:
+        any_changed = torch.tensor(int(changed), device=full.device)
+        dist.all_reduce(any_changed, dist.ReduceOp.MAX, group=self._process_group)
+        if not any_changed:
+            self.gather_kept(full)
+            return
+        AllGather.gather(self, full, shard)
+        part = -(-full.numel() // self._node.size)
+        self._kept = full[part * self._node.rank :][:part].clone()
+
+
+class UpdateGather(KeepingGather):
+    """Sends the changes of weights, in the format `weights` of differences."""
+
+    _replica: Optional[Replica] = None
+
+    def keep(self, full: torch.Tensor) -> None:
+        self._replica = Replica(self._communicator, full)
+
+    def refresh(self) -> None:
+        super().refresh()
+        if self._replica is not None:
+            self._replica.invalidate()
+
+    def gather_kept(self, full: torch.Tensor) -> None:
+        replica_gather(self._communicator, full, self._replica, name=self._name)
+
+    def gather_changes(self, full: torch.Tensor, shard: torch.Tensor, changed: bool) -> None:
+        update_gather(self._communicator, shard, full, self._replica, self._weights, changed=changed, name=self._name)
 
 
 class ReduceScatter:
@@ -225,7 +276,7 @@ class ReduceScatter:
 
 
 class ReplicaReduce:
-    """FSDP2's hook for the all-reduce between HSDP's replicas. It sums, because FSDP divides."""
+    """FSDP2's hook for the all-reduce between replicas: the sum if FSDP has a factor to divide it by, or else the mean."""
 
     def __init__(
         self,
@@ -254,12 +305,20 @@ class ReplicaReduce:
             gradients.record_stream(torch.cuda.current_stream(gradients.device))
         # After set_requires_all_reduce(False), FSDP keeps gradients of this rank's replica until a later step, and so does this.
         if not self._group.all_reduce_grads:
-            self._partial = gradients.clone() if self._partial is None else self._partial.add_(gradients)
+            # In fp32, and rounded once: a sum of ones in bf16 ends at 256.
+            if self._partial is None:
+                self._partial = torch.zeros_like(gradients, dtype=torch.float32)
+            self._partial += gradients
             gradients.zero_()
             return
         if self._partial is not None:
-            gradients += self._partial
+            gradients.copy_(self._partial.add_(gradients))
             self._partial = None
+        mean = self._group.gradient_divide_factor is None
+        if mean and (gradients.dtype == torch.float16 or not enabled()):
+            # A sum in fp16 overflows where the mean does not.
+            gradients /= self._communicator.size
+            mean = False
         if not enabled():
             dist.all_reduce(gradients, group=self._process_group)
             return
@@ -268,4 +327,4 @@ class ReplicaReduce:
         if self._compared_backward is not None:
             self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
         self._compared.before_call(begins_step=True)
-        all_reduce(self._communicator, gradients, *hops, feedback=feedback, name=self._name)
+        all_reduce(self._communicator, gradients, *hops, mean=mean, feedback=feedback, name=self._name)

@@ -12,9 +12,11 @@ import torch.distributed as dist
 import torch.distributed.fsdp as torch_fsdp
 
 from . import formats, units
-from .communicator import Communicator, Places, Traffic, volume
+from .communicator import Communicator, Places, Traffic, new_group, volume
 from .estimate import Machine, predict
-from .hooks import AllGather, ComparedBackward, Feedback, ReduceScatter, ReplicaReduce, UpdateGather
+from .hooks import (
+    AllGather, ComparedBackward, Feedback, KeepingGather, KeptGather, ReduceScatter, ReplicaReduce, UpdateGather
+)
 from .report import Row
 
 
@@ -40,6 +42,7 @@ class Installation:
         replicas: Optional[formats.GradientFormats],
         error_feedback: bool,
         keep_frozen: bool,
+        keep_weights: bool,
         compared_steps: int,
     ):
         self._ranks_per_node = ranks_per_node
@@ -48,8 +51,10 @@ class Installation:
         self._replicas = replicas
         self._error_feedback = error_feedback
         self._keep_frozen = keep_frozen
+        self._keep_weights = keep_weights
         self._compared_steps = compared_steps
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
+        self._in_nodes: dict[tuple[int, ...], Communicator] = {}
         self._between_replicas: dict[tuple[int, ...], Communicator] = {}
         self._compared_backwards: dict[tuple[int, ...], ComparedBackward] = {}
         self.left_to_torch: list[str] = []
@@ -59,7 +64,10 @@ class Installation:
         self._moved: dict[tuple[int, ...], _Moved] = {}
 
     def communicators(self) -> list[Communicator]:
-        return [c for pair in self._communicators.values() for c in pair] + [*self._between_replicas.values()]
+        return [
+            *(c for pair in self._communicators.values() for c in pair), *self._in_nodes.values(),
+            *self._between_replicas.values(),
+        ]
 
     def _places_of(self, ranks: Sequence[int]) -> Places:
         return Places.of(ranks, self._ranks_per_node, self._nodes_per_site)
@@ -70,11 +78,22 @@ class Installation:
             group, nodes=places.nodes, nodes_per_site=places.nodes_per_site, device=device, compared_calls=0
         )
 
+    def _in_node(self, ranks: tuple[int, ...], group: Any) -> Communicator:
+        """Of this rank's node, among `ranks`, which share the weights of `group`."""
+        if ranks not in self._in_nodes:
+            nodes, shard_group = self._places_of(ranks).nodes, units.shard_group(group)
+            own = nodes[dist.get_rank(shard_group)]
+            members = [member for member, node in enumerate(nodes) if node == own]
+            self._in_nodes[ranks] = Communicator(
+                new_group(shard_group, members, group.device), device=group.device, compared_calls=0
+            )
+        return self._in_nodes[ranks]
+
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
         """Puts hooks into one unit, until remove_hooks(group). Records formats, traffic and notes in `row`."""
         shard_group = units.shard_group(group)
-        ranks = tuple(dist.get_process_group_ranks(shard_group))
-        if ranks not in self._communicators:
+        ranks = tuple(units.shard_ranks(group))
+        if len(ranks) > 1 and ranks not in self._communicators:
             self._communicators[ranks] = (
                 self._communicator(shard_group, group.device), self._communicator(shard_group, group.device)
             )
@@ -90,6 +109,15 @@ class Installation:
         self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...]
     ) -> None:
         gathered, reduced = units.types_of(group)
+        if len(ranks) > 1:
+            self._install_shards(module, group, is_root, row, ranks, gathered, reduced)
+        if units.replica_group(group) is not None:
+            self._install_replicas(module, group, row, ranks, reduced)
+
+    def _install_shards(
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...],
+        gathered: Optional[torch.dtype], reduced: Optional[torch.dtype],
+    ) -> None:
         if gathered in formats.LOSSLESS:
             self._install_gather(module, group, is_root, row, ranks, formats.LOSSLESS[gathered])
         else:
@@ -100,8 +128,6 @@ class Installation:
             row.tell("frozen; torch reduces its gradients if it is trained later")
         else:
             self.leave(row, "gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
-        if units.replica_group(group) is not None:
-            self._install_replicas(module, group, row, ranks, reduced)
 
     def leave(self, row: Row, words: str) -> None:
         """Notes in `row` what is left to torch though the caller has not asked for it."""
@@ -135,25 +161,33 @@ class Installation:
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
         places, rank = communicator.places, communicator.rank
         before = after = volume("zeropp_all_gather", [plain], elements, places, rank)
+        # Of forward in a further microbatch, and of backward; None is as `after`.
+        again: Optional[Traffic] = None
         backward: Optional[Traffic] = None
         keeps_frozen = self._keep_frozen and not units.trained(group)
-        if keeps_frozen or self._chosen.differences is not None:
-            backward = volume("zeropp_replica_gather", [plain], elements, places, rank)
-            update: UpdateGather
-            if keeps_frozen:
-                row.weights = f"{plain}, kept on each node"
-                after = backward
-                update = UpdateGather(communicator, None, row.unit, self._compared_steps)
+        if keeps_frozen or self._keep_weights or self._chosen.differences is not None:
+            gather: KeepingGather
+            if keeps_frozen or self._keep_weights:
+                weights = formats.OWN_TYPE if keeps_frozen else self._chosen.weights
+                node = self._in_node(ranks, group)
+                sent = plain if weights == formats.OWN_TYPE else weights
+                row.weights = f"{sent}, kept on each node"
+                again = backward = volume("zeropp_all_gather", [plain], elements, node.places, node.rank)
+                if units.trained(group):
+                    after = volume("zeropp_all_gather", [sent], elements, places, rank)
+                gather = KeptGather(communicator, units.shard_group(group), node, weights, row.unit, self._compared_steps)
             else:
                 row.weights = "differences in " + self._chosen.differences
-                # Frozen weights have no differences to send.
-                after = backward
+                again = backward = volume("zeropp_replica_gather", [plain], elements, places, rank)
                 if units.trained(group):
                     after = volume("zeropp_update_gather", [self._chosen.differences, plain], elements, places, rank)
-                update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
-            group._zeropp_kept.append(update)
-            module.set_custom_all_gather(update)
-            self._on_load(module, group, update.refresh)
+                gather = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
+            if not units.trained(group):
+                # Frozen weights do not change.
+                after = again
+            group._zeropp_kept.append(gather)
+            module.set_custom_all_gather(gather)
+            self._on_load(module, group, gather.refresh)
             if secondary is not None:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
@@ -164,7 +198,9 @@ class Installation:
             own = dist.get_rank(after_forward.shard_process_group)
             backward = volume("zeropp_all_gather", [plain], elements, secondary, own)
         row.before += before if kept else before + before
-        row.after += after if kept else after + (after if backward is None else backward)
+        in_backward = Traffic() if kept else after if backward is None else backward
+        row.after += after + in_backward
+        row.microbatch += (after if again is None else again) + in_backward
 
     def _install_reduce(
         self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: torch.dtype
@@ -190,6 +226,7 @@ class Installation:
             self._keep_feedback(module, group, hook.feedback)
         row.before += before
         row.after += after
+        row.microbatch += after
 
     def _install_replicas(
         self,
@@ -202,10 +239,10 @@ class Installation:
         if reduced not in formats.LOSSLESS:
             row.tell("the all-reduce between replicas stays torch's")
             return
-        if reduced != torch.float32:
+        if reduced != torch.float32 and self._replicas is None:
             self._advise(
-                f"After set_requires_all_reduce(False), HSDP sums microbatches in {reduced}, the type of the reduction. With many "
-                "microbatches, MixedPrecisionPolicy(reduce_dtype=torch.float32) loses less."
+                f"After set_requires_all_reduce(False), torch sums microbatches in {reduced}, the type of the reduction. The "
+                "argument replicas has them summed in fp32, as MixedPrecisionPolicy(reduce_dtype=torch.float32) does."
             )
         process_group = units.replica_group(group)
         ranks = tuple(dist.get_process_group_ranks(process_group))
@@ -230,6 +267,7 @@ class Installation:
         else:
             hops = self._replicas.of(reduced)
             row.replicas = str(hops)
+            row.tell(f"with set_requires_all_reduce(False), {4 * elements} bytes of sums of microbatches in fp32")
             row.replicas_after = volume("zeropp_all_reduce", hops, elements, places, rank, two_shot=self._error_feedback)
             if ranks not in self._between_replicas:
                 self._between_replicas[ranks] = self._communicator(process_group, group.device)
@@ -242,6 +280,7 @@ class Installation:
             self._keep_feedback(module, group, hook.feedback)
         row.before += row.replicas_before
         row.after += row.replicas_after
+        row.microbatch += row.replicas_after
 
     def _on_load(self, module: torch_fsdp.FSDPModule, group: Any, call: Callable[[], None]) -> None:
         """Has load_state_dict() of a unit end in `call`."""

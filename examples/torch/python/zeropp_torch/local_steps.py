@@ -1,12 +1,14 @@
-"""Training with local steps: islands exchange their progress every few optimizer steps (DiLoCo, arXiv 2311.08105)."""
+"""Training with local steps: islands exchange their progress every few optimizer steps (DiLoCo, arXiv 2311.08105), in
+fragments and beside further steps (Streaming DiLoCo, arXiv 2501.18512)."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from . import arguments, formats
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, all_reduce
-from .communicator import Communicator, Traffic, enabled, require_agreement
+from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
 
 
 def _local(parameter: torch.Tensor) -> torch.Tensor:
@@ -32,18 +34,29 @@ def _digest(tensors: Iterable[torch.Tensor]) -> str:
     return hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
 
 
+class _Fragment:
+    """Weights that are exchanged together: their places among this rank's weights, and their anchors."""
+
+    def __init__(self, places: range, anchors: list[torch.Tensor], communicator: Communicator, hops: formats.GradientFormats):
+        self.places = places
+        self.anchors = anchors
+        self.momenta = [torch.zeros_like(anchor) for anchor in anchors]
+        self.feedback = ErrorFeedback(communicator, anchors, *hops, of_all_reduce=True) if anchors else None
+        #: The mean of the islands' differences that an exchange under way has as its result; None without one.
+        self.mean: Optional[concurrent.futures.Future[list[torch.Tensor]]] = None
+
+
 class LocalSteps:
     """Exchanges between islands, made by local_steps(). Keeps an anchor and the outer momentum, 8 bytes for each element of
-    this rank's shards, and the residuals of error feedback."""
+    this rank's shards, and the residuals of error feedback; during an exchange, 4 bytes more for each element that it moves."""
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         islands: DeviceMesh | dist.ProcessGroup,
-        every: int,
         exchange: formats.Gradients,
-        learning_rate: float,
-        momentum: float,
+        nodes_per_site: Optional[int],
+        **options: Any,
     ):
         arguments.instance("local_steps", "optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
         arguments.instance("local_steps", "islands", islands, (DeviceMesh, dist.ProcessGroup), "a mesh or process group")
@@ -53,23 +66,40 @@ class LocalSteps:
         self._device = self._parameters[0].device
         weights = self._weights()
         given = {
-            "every": every, "exchange": exchange, "learning_rate": learning_rate, "momentum": momentum,
+            **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
-        self._every = arguments.integer("local_steps", "every", every, 1)
-        for name, rate in {"learning_rate": learning_rate, "momentum": momentum}.items():
-            if not (isinstance(rate, numbers.Real) and 0 <= rate < math.inf):
-                raise ZeroppError(f"local_steps: expected {name} as a finite number from 0, given {rate!r}")
-        self._hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
-        self._communicator = Communicator(self._group, ranks_per_node=1, device=self._device)
-        self._anchors = [weight.float().clone() for weight in weights]
-        self._outer = torch.optim.SGD(
-            self._anchors or [torch.zeros(1)], lr=learning_rate, momentum=momentum, nesterov=momentum > 0
-        )
-        self._feedback = (
-            ErrorFeedback(self._communicator, self._anchors, *self._hops, of_all_reduce=True) if self._anchors else None
-        )
+        #: As given to local_steps().
+        self._options = options
+        for name, least in {"every": 1, "fragments": 1, "delay": 0}.items():
+            arguments.integer("local_steps", name, options[name], least)
+        for name, most in {"learning_rate": math.inf, "momentum": math.inf, "alpha": 1}.items():
+            rate = options[name]
+            if not (isinstance(rate, numbers.Real) and 0 <= rate < math.inf and rate <= most):
+                words = "a finite number from 0" if most == math.inf else f"a number from 0 to {most}"
+                raise ZeroppError(f"local_steps: expected {name} as {words}, given {rate!r}")
+        if options["delay"] >= options["every"]:
+            raise ZeroppError(f"local_steps: expected a delay below every, {options['every']}, given {options['delay']}")
+        hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
+        formats.require_sites("local_steps", nodes_per_site, hops)
+        self._hops = hops
+        # One thread makes all exchanges, in one order on all ranks, while the optimizer steps on. It has a group of its own.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "zeropp-local-steps") if options["delay"] else None
+        if self._thread is not None:
+            self._group = new_group(self._group, range(dist.get_world_size(self._group)), self._device)
+        self._communicator = Communicator(self._group, ranks_per_node=1, nodes_per_site=nodes_per_site, device=self._device)
+        self._stream = torch.cuda.Stream(self._device) if self._thread and self._device.type == "cuda" else None
+        self._fragments = []
+        elements, first, before = sum(weight.numel() for weight in weights), 0, 0
+        for number in range(options["fragments"]):
+            end = first
+            while end != len(weights) and before * options["fragments"] < (number + 1) * elements:
+                before += weights[end].numel()
+                end += 1
+            anchors = [weight.float().clone() for weight in weights[first:end]]
+            self._fragments.append(_Fragment(range(first, end), anchors, self._communicator, hops))
+            first = end
         self._steps = 0
         self._handles = [
             optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
@@ -90,88 +120,135 @@ class LocalSteps:
                 f"{len(given)} in all; after an exchange, remove() this object and call local_steps() anew"
             )
 
+    def _begins(self, fragment: int, step: int) -> bool:
+        """True if `fragment` begins an exchange after `step`: their turns are spread evenly over `every` steps."""
+        every = self._options["every"]
+        return step > 0 and (step - (fragment + 1) * every // self._options["fragments"]) % every == 0
+
     def _after_step(self, *_: Any) -> None:
         self._steps += 1
-        if self._steps % self._every == 0:
-            self.exchange()
+        for number, fragment in enumerate(self._fragments):
+            if fragment.mean is not None and self._begins(number, self._steps - self._options["delay"]):
+                self._apply(fragment, self._options["alpha"])
+            if self._begins(number, self._steps):
+                self._begin(fragment)
+                if self._options["delay"] == 0:
+                    self._apply(fragment, self._options["alpha"])
 
     @torch.no_grad()
-    def exchange(self) -> None:
-        """Makes the islands' weights equal now: all ranks call it together."""
+    def _begin(self, fragment: _Fragment) -> None:
+        """Begins to average the differences of `fragment`."""
         weights = self._weights()
-        differences = [anchor - weight for anchor, weight in zip(self._anchors, weights, strict=True)]
-        if enabled():
-            name = f"exchange after step {self._steps}"
-            all_reduce(self._communicator, differences, *self._hops, mean=True, feedback=self._feedback, name=name)
+        differences = [anchor - weights[place] for anchor, place in zip(fragment.anchors, fragment.places, strict=True)]
+        work = self._mean, fragment, differences, enabled(), f"exchange after step {self._steps}"
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        if self._thread is not None:
+            fragment.mean = self._thread.submit(*work)
         else:
-            for difference in differences:
-                dist.all_reduce(difference, group=self._group)
-                difference /= self._communicator.size
-        for anchor, difference in zip(self._anchors, differences):
-            anchor.grad = difference
-        self._outer.step()
-        self._outer.zero_grad(set_to_none=True)
-        for anchor, weight in zip(self._anchors, weights):
-            weight.copy_(anchor)
+            fragment.mean = concurrent.futures.Future()
+            fragment.mean.set_result(work[0](*work[1:]))
+
+    def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
+        with torch.cuda.stream(self._stream):
+            if ours:
+                all_reduce(self._communicator, differences, *self._hops, mean=True, feedback=fragment.feedback, name=name)
+            else:
+                for difference in differences:
+                    dist.all_reduce(difference, group=self._group)
+                    difference /= self._communicator.size
+        return differences
+
+    @torch.no_grad()
+    def _apply(self, fragment: _Fragment, alpha: float) -> None:
+        """Moves the anchors by the mean, as torch.optim.SGD with nesterov, and weights to them but for `alpha` of their own."""
+        means = fragment.mean.result()
+        fragment.mean = None
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        weights = self._weights()
+        rate, momentum = self._options["learning_rate"], self._options["momentum"]
+        for anchor, of_anchor, mean, place in zip(fragment.anchors, fragment.momenta, means, fragment.places, strict=True):
+            of_anchor.mul_(momentum).add_(mean)
+            anchor.sub_(mean.add_(of_anchor, alpha=momentum), alpha=rate)
+            weights[place].copy_(anchor if alpha == 0 else alpha * weights[place].float() + (1 - alpha) * anchor)
+
+    def exchange(self) -> None:
+        """Makes the islands' weights equal now: all ranks call it together. Exchanges that are under way end first."""
+        for fragment in self._fragments:
+            if fragment.mean is not None:
+                self._apply(fragment, 0)
+            self._begin(fragment)
+            self._apply(fragment, 0)
 
     def traffic(self) -> Traffic:
-        """Traffic of this rank with other islands, as `inter_node`."""
+        """Traffic of this rank with other islands, as `inter_node`; with other sites, as `inter_site`."""
         return self._communicator.traffic()
 
     def state_dict(self) -> dict[str, Any]:
         """State to save beside the model's and the optimizer's: for this rank's shards, so in one file for each rank, by
-        torch.save. torch.distributed.checkpoint would take equal keys for copies, and keep one rank's. Residuals are not
-        included; they start anew from zero.
+        torch.save. torch.distributed.checkpoint would take equal keys for copies, and keep one rank's. Waits for exchanges that
+        are under way. Residuals are not included; they start anew from zero.
 
-        To resume, call local_steps() with the saved rates first, then load the model's state and this one."""
-        return {"steps": self._steps, **self._rates(), "anchors": self._anchors, "momenta": self._momenta()}
-
-    def _rates(self) -> dict[str, float]:
-        outer = self._outer.param_groups[0]
-        return {"every": self._every, "learning_rate": outer["lr"], "momentum": outer["momentum"]}
-
-    def _momenta(self) -> list[torch.Tensor]:
-        """The outer momentum of each anchor; none before the first exchange."""
-        return [self._outer.state[anchor]["momentum_buffer"] for anchor in self._anchors if anchor in self._outer.state]
+        To resume, call local_steps() with the saved options first, then load the model's state and this one."""
+        return {
+            "steps": self._steps, **self._options,
+            "anchors": [anchor for fragment in self._fragments for anchor in fragment.anchors],
+            "momenta": [momentum for fragment in self._fragments for momentum in fragment.momenta],
+            # Of exchanges that are under way; None elsewhere.
+            "means": [
+                mean for fragment in self._fragments
+                for mean in (fragment.mean.result() if fragment.mean is not None else [None] * len(fragment.anchors))
+            ],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what state_dict() returned, and makes residuals zero. Load the model's state too: it is not changed here.
 
         Collective. The ranks with equal shards raise the same ZeroppError, and change nothing, if islands load different states,
-        or rates other than those given to local_steps(). Change a rate in both places. Ranks with other shards do not know:
+        or options other than those given to local_steps(). Change an option in both places. Ranks with other shards do not know:
         go on only when all have loaded."""
-        names = ("steps", "every", "learning_rate", "momentum", "anchors", "momenta")
+        now = self.state_dict()
         problem = ""
-        if not isinstance(state, dict) or set(state) != set(names):
+        if not isinstance(state, dict) or set(state) != set(now):
             given = ", ".join(map(str, state)) if isinstance(state, dict) else repr(state)
-            problem = f"expected a state with {', '.join(names)}, given {given}"
+            problem = f"expected a state with {', '.join(now)}, given {given}"
         else:
-            saved_rates = {name: state[name] for name in self._rates()}
-            shapes = [list(anchor.shape) for anchor in self._anchors]
-            if saved_rates != self._rates():
-                problem = f"expected the saved rates, {saved_rates}, given {self._rates()} to local_steps()"
-            for saved in (state["anchors"], state["momenta"] or self._anchors):
-                of_saved = [list(tensor.shape) for tensor in saved]
-                if not problem and of_saved != shapes:
-                    problem = f"expected anchors and momenta of shapes {shapes}, given {of_saved}"
+            saved_options = {name: state[name] for name in self._options}
+            shapes = [list(anchor.shape) for anchor in now["anchors"]]
+            if saved_options != self._options:
+                problem = f"expected the saved options, {saved_options}, given {self._options} to local_steps()"
+            for name in ("anchors", "momenta", "means"):
+                given = [None if tensor is None else list(tensor.shape) for tensor in state[name]]
+                fitting = shapes if name != "means" else [of if of is None else shape for of, shape in zip(given, shapes)]
+                if not problem and given != fitting:
+                    problem = f"expected {name} of shapes {shapes}, given {given}"
         stated = {"problem": problem}
         if not problem:
-            stated |= {"steps": state["steps"], "digest": _digest([*state["anchors"], *state["momenta"]])}
+            saved = [tensor for name in ("anchors", "momenta", "means") for tensor in state[name] if tensor is not None]
+            stated |= {"steps": state["steps"], "digest": _digest(saved)}
         require_agreement([self._group], self._device, "load_state_dict", stated)
         if problem:
             raise ZeroppError(f"load_state_dict: {problem}")
         self._steps = state["steps"]
-        for anchor, saved in zip(self._anchors, state["anchors"]):
-            anchor.copy_(saved)
-        self._outer.state.clear()
-        for anchor, saved in zip(self._anchors, state["momenta"]):
-            self._outer.state[anchor]["momentum_buffer"] = saved.to(anchor, copy=True)
+        with torch.no_grad():
+            for kept, saved in zip([*now["anchors"], *now["momenta"]], [*state["anchors"], *state["momenta"]]):
+                kept.copy_(saved)
+        for fragment in self._fragments:
+            means = [state["means"][place] for place in fragment.places]
+            fragment.mean = None
+            if None not in means and means:
+                fragment.mean = concurrent.futures.Future()
+                fragment.mean.set_result([mean.to(anchor, copy=True) for mean, anchor in zip(means, fragment.anchors)])
         self.reset_feedback()
 
     def reset_feedback(self) -> None:
         """Makes the residuals of error feedback zero: all ranks call it together."""
-        if self._feedback is not None:
-            self._feedback.reset()
+        for fragment in self._fragments:
+            if fragment.mean is not None:
+                concurrent.futures.wait([fragment.mean])
+            if fragment.feedback is not None:
+                fragment.feedback.reset()
 
     def remove(self) -> None:
         """Ends the exchanges: later steps of the optimizer stay in their island."""
@@ -187,6 +264,10 @@ def local_steps(
     exchange: formats.Gradients = "4bit",
     learning_rate: float = 0.7,
     momentum: float = 0.9,
+    fragments: int = 1,
+    delay: int = 0,
+    alpha: float = 0.0,
+    nodes_per_site: Optional[int] = None,
 ) -> LocalSteps:
     """Lets islands train by themselves. After every `every` steps of `optimizer`, the mean of their progress moves all of them,
     as a gradient of an outer optimizer with Nesterov's momentum. Islands' weights are then equal, to the bit.
@@ -197,7 +278,13 @@ def local_steps(
 
     Collective. `islands` joins the ranks with equal shards, one of each island. `exchange` is a key of PRESETS, or a format of
     gradients; residuals of error feedback are kept in any format. Weights must be equal in all islands: all ranks raise the
-    same ZeroppError if they, or the arguments, differ. Exchanges block the optimizer's step. Keep weights in float32.
+    same ZeroppError if they, or the arguments, differ. Keep weights in float32. With `nodes_per_site`, each island is a node, and
+    island i is in site i // nodes_per_site.
+
+    `fragments`: that many parts of the weights, of about equal size, take turns, spread evenly over `every` steps. Weights
+    of one fragment are then equal after its turn. `delay`: an exchange is used so many steps after its begin, below `every`,
+    and a thread makes it meanwhile; 0 blocks the optimizer's step. `alpha`, from 0 to 1, is the part of an island's own weights
+    that an exchange keeps: anchors are equal in all islands, weights then are not.
 
     Only the parameters that `optimizer` has now are exchanged: a step with others, as after add_param_group(), raises a
     ZeroppError. Each further optimizer takes a call of its own. Buffers, as BatchNorm's means, stay apart in each island.
@@ -205,4 +292,7 @@ def local_steps(
     Steps that a GradScaler skips do not count: all islands must skip the same ones. After an exchange, call refresh(model) if
     apply() has differences.
     """
-    return LocalSteps(optimizer, islands, every, exchange, learning_rate, momentum)
+    return LocalSteps(
+        optimizer, islands, exchange, nodes_per_site, every=every, learning_rate=learning_rate, momentum=momentum,
+        fragments=fragments, delay=delay, alpha=alpha,
+    )

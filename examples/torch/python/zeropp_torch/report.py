@@ -9,8 +9,9 @@ from .communicator import Traffic
 
 @dataclasses.dataclass
 class Row:
-    """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`). HSDP's
-    all-reduce between replicas is part of it, and also stated alone."""
+    """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`). The all-reduce
+    between replicas is part of it, and also stated alone. `microbatch` is what each further microbatch of a step adds with
+    zeropp, if it reduces gradients too: weights have not changed."""
 
     unit: str
     elements: int
@@ -18,6 +19,7 @@ class Row:
     gradients: str = "-"
     before: Traffic = Traffic()
     after: Traffic = Traffic()
+    microbatch: Traffic = Traffic()
     replicas: str = "-"
     replicas_before: Traffic = Traffic()
     replicas_after: Traffic = Traffic()
@@ -44,7 +46,8 @@ class Report:
         return sum((row.after for row in self.rows), Traffic())
 
     def __str__(self) -> str:
-        total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after, "")
+        microbatch = sum((r.microbatch for r in self.rows), Traffic())
+        total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after, microbatch, "")
         total.replicas_before = sum((r.replicas_before for r in self.rows), Traffic())
         total.replicas_after = sum((r.replicas_after for r in self.rows), Traffic())
         head = ["unit", "elements", "weights", "gradients"]
@@ -54,6 +57,9 @@ class Report:
             head += [level.replace("_", "-") + " bytes, before", "bytes, after"]
             for line, r in zip(cells[1:], [*self.rows, total]):
                 line += [str(getattr(r.before, level)), str(getattr(r.after, level))]
+        head.append("bytes between nodes, further microbatch")
+        for line, r in zip(cells[1:], [*self.rows, total]):
+            line.append(str(r.microbatch.inter_node + r.microbatch.inter_site))
         if total.replicas_before != Traffic():
             head += ["replicas", "bytes to replicas, before", "bytes, after"]
             for line, r in zip(cells[1:], [*self.rows, total]):

@@ -80,9 +80,16 @@ def replica_group(group: Any) -> Optional[dist.ProcessGroup]:
     return getattr(_mesh_info(group), "replicate_process_group", None)
 
 
-def is_hybrid(group: Any) -> bool:
-    """True if the parameters of `group` are sharded, and their gradients are reduced between replicas (HSDP)."""
-    return shard_group(group) is not None and replica_group(group) is not None
+def shard_ranks(group: Any) -> list[int]:
+    """Ranks of the world that share `group`'s parameters; this one alone if parameters are only replicated."""
+    process_group = shard_group(group)
+    return [dist.get_rank()] if process_group is None else dist.get_process_group_ranks(process_group)
+
+
+def replicas_of(group: Any) -> int:
+    """Number of replicas of `group`'s parameters, between which gradients are reduced: HSDP's, or replicate()'s."""
+    process_group = replica_group(group)
+    return 1 if process_group is None else process_group.size()
 
 
 def all_reduce_hook(group: Any) -> Optional[Callable[[torch.Tensor], None]]:
@@ -91,14 +98,14 @@ def all_reduce_hook(group: Any) -> Optional[Callable[[torch.Tensor], None]]:
 
 
 def mesh_of(group: Any) -> torch.Tensor:
-    """The ranks of `group`'s mesh."""
-    return _mesh_info(group).mesh.mesh
+    """The ranks of `group`'s mesh: a row for each replica."""
+    return _mesh_info(group).mesh.mesh.reshape(-1, len(shard_ranks(group)))
 
 
 def secondary_size(group: Any) -> int:
     """Number of ranks that keep the weights after forward: hpZ's groups of consecutive ranks, or all that share them."""
     after_forward = group.post_forward_mesh_info
-    return shard_group(group).size() if after_forward is None else after_forward.shard_process_group.size()
+    return len(shard_ranks(group)) if after_forward is None else after_forward.shard_process_group.size()
 
 
 # Settings of a parameter group that zeropp changes.
@@ -124,21 +131,24 @@ def restore(group: Any, before: dict[str, Any], ours: dict[str, Any]) -> None:
 
 
 def reduce_replicas_by(hook: Callable[[torch.Tensor], None], module: FSDPModule, group: Any) -> None:
-    """Has `hook` sum gradients between replicas, in place of FSDP's all-reduce. FSDP still divides the sum."""
-    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+    """Has `hook` reduce gradients between replicas, in place of FSDP's all-reduce. FSDP still divides by `group`'s factor, which
+    is set here for HSDP. Without shards FSDP would divide twice by a factor: if the caller has set none, `hook` makes the mean."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import DataParallelMeshInfo, FSDPMeshInfo
 
     # torch runs a hook after its own all-reduce if the mesh has a dimension of replicas, otherwise in place of one
     # (pytorch pull request 147114). So the group gets a mesh without this dimension; its parameters keep theirs.
     info = group.mesh_info
     sharded = copy.copy(info)
-    sharded.__class__ = FSDPMeshInfo
+    sharded.__class__ = DataParallelMeshInfo if shard_group(group) is None else FSDPMeshInfo
     del sharded.replicate_process_group
     group.mesh_info = sharded
     if group.post_forward_mesh_info is info:
         group.post_forward_mesh_info = sharded
-    if group.gradient_divide_factor is None:
-        module.set_gradient_divide_factor(float(info.shard_mesh_size * info.replicate_mesh_size))
-    module.set_force_sum_reduction_for_comms(True)
+    shards = len(shard_ranks(group))
+    if shards > 1:
+        if group.gradient_divide_factor is None:
+            module.set_gradient_divide_factor(float(shards * replicas_of(group)))
+        module.set_force_sum_reduction_for_comms(True)
     module.set_all_reduce_hook(hook)
 
 
