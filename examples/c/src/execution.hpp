@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #else
 #include <zeropp/execution/host.hpp>
@@ -19,6 +20,19 @@ namespace zeropp_c {
 #ifdef ZEROPP_C_CUDA
 using execution = zeropp::cuda_stream;
 inline execution on(void* stream) { return execution(static_cast<cudaStream_t>(stream)); }
+
+/// Executions of a communicator's calls, by stream, with the events of earlier calls.
+class executions {
+public:
+    const execution& on(void* stream) {
+        if (const auto known = known_.find(stream); known != known_.end()) return known->second;
+        if (known_.size() == 64) known_.clear();
+        return known_.emplace(stream, zeropp_c::on(stream)).first->second;
+    }
+
+private:
+    std::map<void*, execution> known_;
+};
 
 /// Work of the library beside its calls' streams, also while these are captured into a CUDA graph: a stream, and a pool
 /// that keeps memory which is given back.
@@ -92,6 +106,11 @@ private:
 #else
 using execution = zeropp::host_threads;
 inline execution on(void* threads) { return threads == nullptr ? execution(1) : *static_cast<execution*>(threads); }
+
+/// Executions of a communicator's calls. Keeps none: a pool may be destroyed, and another one made at its address.
+struct executions {
+    static execution on(void* threads) { return zeropp_c::on(threads); }
+};
 
 /// Work of the library beside its calls' streams, which the host does not have.
 struct aside {

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -173,14 +172,6 @@ struct zeropp_communicator {
           channel(ranks, call, beside), uncounted(ranks, channel), world(ranks, nodes),
           comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
 
-    /// The execution of calls on `stream`, with the events of earlier ones.
-    const zeropp_c::execution& on(void* stream) {
-        const auto known = executions.find(stream);
-        if (known != executions.end()) return known->second;
-        if (executions.size() == 64) executions.clear();
-        return executions.emplace(stream, zeropp_c::on(stream)).first->second;
-    }
-
     /// At least `bytes` bytes of scratch for the current call.
     zeropp::view<std::byte, zeropp_c::space> scratch_of(std::size_t bytes) {
         if (!scratch || scratch->view().size() < bytes) {
@@ -236,7 +227,7 @@ struct zeropp_communicator {
     zeropp::checked<zeropp::callback_transport, zeropp_c::side_channel> uncounted;
     zeropp_c::compared_transport::counted world;
     zeropp::communicator<zeropp::three_level, zeropp_c::compared_transport> comm;
-    std::map<void*, zeropp_c::execution> executions;
+    zeropp_c::executions executions;
     std::shared_ptr<zeropp::workspace<zeropp_c::space>> scratch;
     std::tuple<zeropp_c::kept_lists<float, zeropp_c::space>, zeropp_c::kept_lists<zeropp::half, zeropp_c::space>,
                zeropp_c::kept_lists<zeropp::bfloat16, zeropp_c::space>>
@@ -265,7 +256,7 @@ template <class Call>
 zeropp_status status_of_collective(zeropp_communicator& communicator, const char* function, void* stream,
                                    Call call) noexcept {
     return status_of([&] {
-        const execution& exec = communicator.on(stream);
+        const execution& exec = communicator.executions.on(stream);
         communicator.call->formats.clear();
         communicator.call->stated = false;
         communicator.call->compared = communicator.calls_to_compare != 0;
