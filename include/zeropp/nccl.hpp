@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// NCCL as a transport. Link `zeropp::nccl`. Kernels are in zeropp/cuda.cuh.
+/// The library with NCCL. Link `zeropp::nccl`. GPU kernels are in zeropp/cuda.cuh.
 
 #include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/transport/nccl.hpp>

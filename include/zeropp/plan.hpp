@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The library with its plans: bytes, memory and time of a training step, before it runs.
+/// The library with plans: predicted bytes, memory and time of a training step.
 
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/step.hpp>

@@ -5,10 +5,10 @@
 ///
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls
-///   quantizer/   formats of messages, and abilities around them; named chooses one by text
+///   quantizer/   formats of messages, and additions to them; named chooses a quantizer by text
 ///   topology/    nodes of the ranks: flat, two_level, three_level, shard_owners; counterparts lists ranks for `split`
 ///   layout/      partition of tensors over ranks, tensor_list, and wire_layout of messages
-///   transport/   transports, decorators around them, and the communicator, which joins one to a topology
+///   transport/   transports, decorators around them, and the communicator, a transport with a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
 ///   core/        views, workspaces, errors and element types
 

@@ -127,6 +127,7 @@ protected:
         if (!problem.empty()) throw precondition_error(std::string(where) + ": " + problem);
     }
 
+    /// Bytes of one stored message of `tensors`, divided over `over`.
     static std::size_t bytes_of(const tensors_shape& tensors, const sharing_ranks& over) {
         return tensors.divided(over, [](const auto& whole) { return format_of<Stored>.bytes_of(whole); });
     }

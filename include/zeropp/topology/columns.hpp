@@ -11,29 +11,30 @@
 
 namespace zeropp {
 
-/// Rounds in which the ranks of one group serve all columns. Column c holds the slots of index c, one for each group;
-/// as many columns exist as the largest group has ranks. In each round, a group moves as many columns as it has ranks,
-/// one for each: the intra-node hop brings column `column(round, i)` to or from rank i, which exchanges it with the
-/// ranks that serve it in other groups. The largest groups take one round.
+/// Rounds in which the ranks of one group serve all columns. Column c holds the slots of index c, one for each group.
+/// There are as many columns as the largest group has ranks. In each round, each rank of the group serves one column:
+/// the rank of index i serves `column(round, i)`. The intra-node hop brings the column's messages to or from this rank,
+/// which exchanges them with the ranks that serve the column in other groups. The largest groups take one round.
 struct column_rounds {
-    /// Number of columns, and of ranks in the group. Requires 0 < ranks <= columns.
+    /// Number of columns.
     int columns;
+    /// Number of ranks in the group. Requires 0 < ranks <= columns.
     int ranks;
 
     /// Number of rounds.
     constexpr int count() const { return (columns - 1) / ranks + 1; }
     /// First column of a round. The last round ends with the last column.
     constexpr int first(int round) const { return std::min(round * ranks, columns - ranks); }
-    /// Column of the rank with `index`.
+    /// Column that the rank with `index` has in a round.
     constexpr int column(int round, int index) const { return first(round) + index; }
-    /// False if the column belongs to the round before: the last round moves it within the node again, so that all
-    /// rounds have messages of one size.
+    /// True if the rank with `index` serves its column of this round. False if the column belongs to the round before:
+    /// the last round moves that column within the node again, so that all rounds have messages of one size.
     constexpr bool serves(int round, int index) const { return column(round, index) >= round * ranks; }
     /// Number of columns that the rank with `index` serves: one for each round, perhaps none for the last.
     constexpr int served(int index) const { return count() - (serves(count() - 1, index) ? 0 : 1); }
 };
 
-/// Rounds of a group of `ranks`. Throws precondition_error if there is no such group.
+/// Rounds of `group`. Throws precondition_error if there is no such group.
 template <topology Topology>
 constexpr column_rounds rounds_of(const Topology& ranks, int group) {
     return {largest_group_size(ranks),
@@ -49,15 +50,15 @@ constexpr int most_rounds(const Topology& ranks) {
     return column_rounds{largest_group_size(ranks), fewest}.count();
 }
 
-/// Consecutive slots of messages that a rank has. `place` is the number of the first one's message among them.
+/// Consecutive slots of which a rank has messages. `place` is the first slot's index in the rank's list of messages.
 struct slot_range {
     int first = 0;
     int count = 1;
     int place = 0;
 };
 
-/// The slots that a rank serves, in ranges: its own column first. Before the hop within the node, an all-gather has
-/// brought their messages to this rank; a reduction sums them there.
+/// The slots that a rank serves, one range for each column, its own column first. Before the intra-node hop, an
+/// all-gather has brought the messages of these slots to the rank. A reduction sums these messages on the rank.
 struct served_slots {
     column_rounds rounds;
     int index;
@@ -74,7 +75,8 @@ constexpr served_slots served_by(const Topology& ranks, int rank) {
     return {rounds_of(ranks, ranks.group_of(rank)), ranks.index_of(rank), ranks.groups()};
 }
 
-/// Calls f(place, owner) for each slot that `rank` serves, if it has a rank `owner`; `place` as in slot_range.
+/// Calls `f(place, owner)` for each slot that `rank` serves, unless the slot has no rank. `owner` is the slot's rank,
+/// `place` the slot's index in the list of messages of `rank`.
 template <topology Topology, class F>
 void for_each_served(const Topology& ranks, int rank, F f) {
     const served_slots served = served_by(ranks, rank);
@@ -86,14 +88,13 @@ void for_each_served(const Topology& ranks, int rank, F f) {
     }
 }
 
-/// Number of slots that the rank that serves the most serves.
+/// Largest number of slots that a rank serves.
 template <topology Topology>
 constexpr std::size_t most_served(const Topology& ranks) {
     return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());
 }
 
-/// Number of slots of the messages that a rank sends in a reduction along `level`: of the rank that sends the most. 0
-/// without a hop along it.
+/// Largest number of slots for which a rank sends messages along `level` in a reduction. 0 without a hop along `level`.
 template <topology Topology>
 constexpr std::size_t reduction_slots(const Topology& ranks, int level) {
     if (!has_hop(ranks, level)) return 0;
@@ -101,8 +102,8 @@ constexpr std::size_t reduction_slots(const Topology& ranks, int level) {
     return static_cast<std::size_t>(most_rounds(ranks) * slots_beyond(ranks, level - 1));
 }
 
-/// Number of times that `rank` sends to a peer along `level`, each time the messages of `slots_beyond(ranks, level)`
-/// slots: in each round of its group, or for each range that it serves.
+/// Number of sends of `rank` to peers along `level`, each of the messages of `slots_beyond(ranks, level)` slots. A peer
+/// gets one in each round of the group (level 0), or for each range that `rank` serves (later levels).
 template <topology Topology>
 constexpr int sends_along(const Topology& ranks, int level, int rank) {
     const served_slots served = served_by(ranks, rank);
@@ -129,8 +130,8 @@ std::string group_sizes_text(const Topology& ranks) {
     return std::to_string(ranks.groups()) + " groups of " + sizes + " ranks";
 }
 
-/// Ranks that serve `column`, one of each group, by group: of index `column` or, in smaller groups, of another.
-/// Throws precondition_error if there is no such column.
+/// Ranks that serve `column`, one of each group, in the order of groups: of index `column` or, in groups without that
+/// index, of another. Throws precondition_error if there is no such column.
 template <topology Topology>
 std::vector<int> column_ranks(const Topology& ranks, int column) {
     detail::existing("column_ranks", "a column", largest_group_size(ranks), column);

@@ -11,10 +11,9 @@
 
 namespace zeropp {
 
-/// Ranks that share all coordinates with `rank` except that of `level`, `rank` included, in the order of that
-/// coordinate. Level 0 gives its group, by index; level 1 of two its counterparts, by group. Throws precondition_error
-/// unless `rank` and `level` exist, and for levels from 1 on if groups differ in size, because some ranks then have no
-/// counterpart.
+/// `rank` and its peers along `level`, in the order of their coordinates. Level 0 gives the ranks of its group, by
+/// index; level 1 of two gives `rank` and its counterparts, by group. Throws precondition_error unless `rank` and
+/// `level` exist; for levels from 1 on also if groups differ in size, because some ranks then have no counterpart.
 template <topology Topology>
 std::vector<int> peer_ranks(const Topology& ranks, int level, int rank) {
     detail::existing_rank("peer_ranks", ranks.size(), rank);

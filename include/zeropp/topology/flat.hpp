@@ -27,8 +27,8 @@ public:
     int index_of(int rank) const { return rank; }
     int rank_of(int, int index) const { return index; }
     slice_order order() const { return {}; }
-    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Throws precondition_error if there
-    /// are none, or others than of this topology.
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Throws precondition_error if
+    /// `survivors` is empty, or has a rank that this topology lacks.
     flat shrink(std::span<const int> survivors) const {
         for (const int rank : survivors) detail::existing_rank("flat", size_, rank);
         return flat(static_cast<int>(survivors.size()));

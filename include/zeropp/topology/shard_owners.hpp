@@ -15,10 +15,10 @@
 
 namespace zeropp {
 
-/// The first groups of a topology: their ranks own the shards, and ranks of other groups hold copies (trainers, and
-/// servers of the trained model). Itself a topology: the owners as a world, numbered in rank order, over which
-/// `partition` divides tensors. Can replace a topology in a secondary_replica, sizes of storage and scratch, and a
-/// tensor_list of whole tensors.
+/// The first groups of a topology, such as trainers: their ranks own the shards. The ranks of other groups, such as
+/// servers of the trained model, hold copies. A shard_owners is itself a topology: the owners as a world, numbered in
+/// rank order, over which `partition` divides tensors. It can replace a topology in a secondary_replica, in sizes of
+/// storage and scratch, and in a tensor_list of whole tensors.
 class shard_owners {
 public:
     static constexpr int levels = 2;
@@ -26,9 +26,10 @@ public:
     /// A single rank, which owns all shards.
     shard_owners() = default;
 
-    /// The first `groups` groups of `ranks`: all of them, if it has three levels. Throws precondition_error unless
-    /// there are that many and at least 1, if `ranks` does not number groups by their lowest rank (with one and two
-    /// levels) and indices by rank, or if another group is larger than all of these: its ranks would have no shards.
+    /// Makes the ranks of the first `groups` groups of `ranks` the owners. With three levels, these must be all groups.
+    /// Throws precondition_error unless `groups` is from 1 to the number of groups. Also throws if `ranks` does not
+    /// number indices by rank and, with one or two levels, groups by their lowest rank. Also throws if a later group is
+    /// larger than all the owners' groups: some of its ranks would have no shards.
     template <class Topology>
         requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
     shard_owners(const Topology& ranks, int groups)
@@ -67,7 +68,7 @@ public:
     friend bool has_hop(const shard_owners& ranks, int level) { return zeropp::has_hop(ranks.all(), level); }
     /// Largest number of rounds of a group, of owners or not.
     friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
-    /// Slots of owners that `rank`, one of all ranks, serves.
+    /// Owners' slots that `rank`, one of the ranks of `all()`, serves.
     friend served_slots served_by(const shard_owners& ranks, int rank) {
         served_slots served = zeropp::served_by(ranks.all(), rank);
         served.groups = ranks.groups();
@@ -75,7 +76,7 @@ public:
     }
 
 private:
-    /// The ranks of the first `groups` groups.
+    /// The ranks of the first `groups` groups of `ranks`.
     template <class Topology>
     static two_level part(const Topology& ranks, int groups) {
         const int fewest = Topology::levels > 2 ? ranks.groups() : 1;

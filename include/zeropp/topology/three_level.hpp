@@ -20,50 +20,50 @@
 namespace zeropp {
 
 /// Sites of nodes of ranks: links are fast within a node, slower between the nodes of a site, and slowest between
-/// sites. All sites have as many nodes and, with several sites, all nodes as many ranks. Collectives take three hops;
-/// with one site two, as over its nodes alone, which may differ in size. Other names fit as well: pods of NVLink
-/// domains, islands of nodes.
+/// sites. All sites have equally many nodes; with several sites, all nodes have equally many ranks. Collectives take
+/// three hops. With one site, they take two, and nodes may differ in size. A site may also be a pod of NVLink domains.
 class three_level {
 public:
     static constexpr int levels = 3;
 
     three_level() : three_level(two_level()) {}
 
-    /// One site of `nodes`, with the places of that topology.
+    /// One site of `nodes`, in which every rank keeps its node and index.
     three_level(two_level nodes) : nodes_(std::move(nodes)), sites_(1, nodes_.groups()) { number_slots(); }
 
     /// Makes `sites` sites of `nodes_per_site` nodes of `ranks_per_node` ranks, all of consecutive ranks. Throws
-    /// precondition_error unless all are positive, and their product is an int.
+    /// precondition_error unless the three numbers are positive, and their product is an int.
     three_level(int sites, int nodes_per_site, int ranks_per_node)
         : nodes_(consecutive(sites, nodes_per_site, ranks_per_node)), sites_(sites, nodes_per_site) {
         number_slots();
     }
 
     /// Puts group n of `nodes` in site `site_of_node[n]`. Any integers name sites, and a site's nodes need not be
-    /// consecutive. Throws precondition_error in the name of `where` unless each node has a site, all sites have as
-    /// many nodes and, with several sites, all nodes as many ranks.
+    /// consecutive. Throws precondition_error in the name of `where` unless each node has a site and all sites have
+    /// equally many nodes. With several sites, also throws unless all nodes have equally many ranks.
     three_level(two_level nodes, std::span<const int> site_of_node, std::string_view where = "three_level")
         : nodes_(std::move(nodes)), sites_(sites_of(nodes_, site_of_node, where)) {
         number_slots();
     }
 
     int size() const { return nodes_.size(); }
-    /// Number of nodes. A node's number is that in its site, times the number of sites, and its site's. Lowest ranks
-    /// number sites, and nodes in a site.
+    /// Number of nodes. A node's number is its index in its site, times the number of sites, plus its site's number.
+    /// Lowest ranks number the sites, and the nodes in a site.
     int groups() const { return nodes_.groups(); }
     int group_size(int group) const { return nodes_.group_size(node_of(group)); }
     int largest_group_size() const { return nodes_.largest_group_size(); }
     int group_of(int rank) const { return slot_of(sites_, nodes_.group_of(rank)); }
     int index_of(int rank) const { return nodes_.index_of(rank); }
     int rank_of(int group, int index) const { return nodes_.rank_of(node_of(group), index); }
-    /// Number of nodes of a site at level 1, of sites at level 2.
+    /// At level 1, number of nodes of a site; at level 2, number of sites.
     int extent(int level) const { return level == 1 ? sites_.group_size(0) : sites_.groups(); }
-    /// The nodes without sites: any ranks survive on these (`two_level::shrink`).
+    /// The nodes without sites: a two_level, which can shrink to any ranks.
     const two_level& nodes() const { return nodes_; }
 
-    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node and site.
-    /// Throws precondition_error if there are none, or others than of this topology, and unless their sites have as
-    /// many nodes and, with several sites, their nodes as many ranks: `nodes()` shrinks to any.
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each rank stays on its node and site.
+    /// Throws precondition_error if `survivors` is empty, or has a rank that this topology lacks. Also throws unless
+    /// all sites keep equally many nodes and, if several are left, all nodes equally many ranks. `nodes()` shrinks to
+    /// any.
     three_level shrink(std::span<const int> survivors) const {
         std::vector<int> node_of_rank, site_of_node;
         for (const int rank : survivors) {
@@ -125,8 +125,8 @@ private:
     int node_of(int group) const { return sites_.rank_of(group % sites_.groups(), group / sites_.groups()); }
 
     two_level nodes_;
-    two_level sites_;                // its ranks are the nodes, its groups the sites
-    std::vector<int> rank_of_slot_;  // with several sites
+    two_level sites_;                // a topology with nodes as ranks, and sites as groups
+    std::vector<int> rank_of_slot_;  // filled only with several sites
     std::uint64_t digest_ = 0;
 };
 

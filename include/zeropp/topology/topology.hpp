@@ -15,17 +15,17 @@
 
 namespace zeropp {
 
-/// Ranks in the order of slots: slot = index * groups + group. So messages to one rank of a node, for it and its
-/// counterparts on other nodes, are contiguous (ZeRO++'s slice reordering). Strides describe regular ranks; for others,
-/// this refers to the topology's table. Default-constructed, slots are ranks: the order of a single group.
+/// Ranks in the order of slots: slot = index * groups + group. So messages to one rank of a node, for that rank and its
+/// counterparts, are contiguous (ZeRO++'s slice reordering). Strides give evenly spaced ranks; for others, `table`
+/// points to the topology's table. A default-constructed order is of a single group: slots are ranks.
 struct slice_order {
     int groups = 1;
     int group_stride = 1;
     int index_stride = 1;
-    /// Rank of each slot; nullptr if the strides give it.
+    /// Rank of each slot; nullptr if the strides give the ranks.
     const int* table = nullptr;
 
-    /// Rank of `slot`; the number of ranks, or more, if the group has no rank of this index.
+    /// Rank of `slot`. If the group has no rank of this index: the number of ranks, or more.
     constexpr ZEROPP_HOST_DEVICE int rank(int slot) const {
         return table ? table[slot] : slot % groups * group_stride + slot / groups * index_stride;
     }
@@ -38,24 +38,24 @@ constexpr slice_order evenly(int first, int n, int apart) {
 }
 }  // namespace detail
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices follow
-/// the ranks. A regular value.
+/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices are in
+/// the order of ranks. A regular value.
 ///
-/// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level crosses the slowest
-/// links. Ranks that differ in the coordinate of one level only are peers along it. Groups may differ in size if no
-/// level beyond 1 has several peers. With one and two levels, groups are numbered by their lowest rank. With three and
-/// more levels, they form a grid of equal extents, and their numbers are mixed radix: the coordinate of level 1 is the
-/// most significant. If at most one level has several peers, slots number the ranks as the world does.
+/// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level has the slowest links.
+/// Ranks that differ in the coordinate of one level only are peers along that level. Groups may differ in size if no
+/// level beyond 1 has several peers. With one or two levels, groups are numbered by their lowest rank. With more
+/// levels, groups form a grid of equal extents. Then a group's number is mixed radix, and the coordinate of level 1 is
+/// the most significant. If at most one level has several peers, each rank's slot has the number of the rank.
 ///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
 ///   `group_size(group)`    number of ranks in a group
 ///   `group_of(rank)`       in [0, groups())
 ///   `index_of(rank)`       in [0, group_size(group_of(rank)))
-///   `rank_of(group, index)` the rank back
-///   `order()`              the map as a slice_order, which refers to the topology's memory; a slot for each group and
-///                          each index below `largest_group_size`; their number, `slot_count`, is an int
-///   `extent(level)`        with 3 and more levels: groups along a level from 1 on; their product is `groups()`
+///   `rank_of(group, index)` the rank of this group and index
+///   `order()`              the map as a slice_order, which refers to the topology's memory. A slot exists for
+///                          each group and each index below `largest_group_size`; their number, `slot_count`, is an int
+///   `extent(level)`        with 3 or more levels: groups along a level from 1 on; `groups()` is the product of all
 template <class T>
 concept topology = std::regular<T> && requires(const T& t, int i) {
     requires T::levels == 1 || T::levels == 2 || (T::levels > 2 && requires {
@@ -70,7 +70,7 @@ concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.order() } -> std::same_as<slice_order>;
 };
 
-/// Number of ranks of the largest group: from the topology's member `largest_group_size()` if it has one.
+/// Number of ranks of the largest group: the topology's member `largest_group_size()` if there is one.
 template <topology Topology>
 constexpr int largest_group_size(const Topology& ranks) {
     if constexpr (requires { ranks.largest_group_size(); }) {
@@ -95,7 +95,7 @@ constexpr bool has_equal_groups(const Topology& ranks) {
     return slot_count(ranks) == ranks.size();
 }
 
-/// Number of ranks that differ in the coordinate of `level` only: of the largest group for level 0.
+/// Number of coordinates of `level`: a rank and its peers have one each. For level 0, ranks of the largest group.
 template <topology Topology>
 constexpr int extent(const Topology& ranks, int level) {
     if (level == 0) return largest_group_size(ranks);
@@ -106,13 +106,13 @@ constexpr int extent(const Topology& ranks, int level) {
     }
 }
 
-/// True if collectives have a hop along `level`: it has several peers, or it is level 0 of a single rank.
+/// True if collectives have a hop along `level`: the level has several peers, or it is level 0 of a single rank.
 template <topology Topology>
 constexpr bool has_hop(const Topology& ranks, int level) {
     return extent(ranks, level) > 1 || (level == 0 && ranks.groups() == 1);
 }
 
-/// True if slots are ranks: at most one level has several peers.
+/// True if each rank's slot has the rank's number, because at most one level has several peers.
 template <topology Topology>
 constexpr bool slots_are_ranks(const Topology& ranks) {
     int several = 0;
@@ -126,7 +126,7 @@ constexpr int slot_of(const Topology& ranks, int rank) {
     return ranks.index_of(rank) * ranks.groups() + ranks.group_of(rank);
 }
 
-/// Number of slots of one coordinate of `level`: they are contiguous, and differ in the coordinates of later levels.
+/// Number of slots that differ in the coordinates of levels after `level` only. These slots are contiguous.
 template <topology Topology>
 constexpr int slots_beyond(const Topology& ranks, int level) {
     int slots = 1;
@@ -134,7 +134,7 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     return slots;
 }
 
-/// Number of ranks that differ in the coordinates of the levels up to `level` only: of the largest group for level 0.
+/// Number of ranks that differ in the coordinates of levels 0 to `level` only, in groups of the largest size.
 template <topology Topology>
 constexpr int ranks_within(const Topology& ranks, int level) {
     int within = 1;
@@ -158,7 +158,7 @@ namespace detail {
 template <class T, int Levels>
 using by_level = std::array<T, static_cast<std::size_t>(Levels)>;
 
-/// The `topology_digest` of `ranks`, from every rank's place and, beyond level 1, extents.
+/// The `topology_digest` of `ranks`, from the group and index of every rank, and from the extents beyond level 1.
 template <class Topology>
 constexpr std::uint64_t digest_of_places(const Topology& ranks) {
     std::uint64_t digest = 0xcbf29ce484222325;
@@ -174,9 +174,9 @@ constexpr std::uint64_t digest_of_places(const Topology& ranks) {
 }
 }  // namespace detail
 
-/// Hash of the group and index of every rank, and of the levels between groups: equal for topologies that place ranks
-/// and links alike, of any types, and almost surely not for others. From the topology's member `digest()` if it has
-/// one; otherwise it visits all ranks, in each call of a collective.
+/// Hash of the group and index of every rank, and of the levels between groups. Equal for topologies of any types that
+/// place ranks and links alike, and almost surely not for others. Calls the topology's member `digest()` if there is
+/// one. Otherwise visits all ranks, in each call of a collective.
 template <topology Topology>
 constexpr std::uint64_t topology_digest(const Topology& ranks) {
     if constexpr (requires { ranks.digest(); }) {
@@ -187,14 +187,14 @@ constexpr std::uint64_t topology_digest(const Topology& ranks) {
 }
 
 namespace detail {
-/// Returns `number`. Throws precondition_error in the name of `where` unless it is from 0 to `end` - 1, as numbers of
-/// `what` are.
+/// Returns `number`. Throws precondition_error in the name of `where` unless `number` is from 0 to `end` - 1. `what` is
+/// the noun for `number` in the error, such as "a rank".
 constexpr int existing(std::string_view where, const char* what, int end, int number) {
     if (number >= 0 && number < end) return number;
     throw precondition_error(where, std::string(what) + " from 0 to " + std::to_string(end - 1),
                              std::to_string(number));
 }
-/// Returns `rank`. Throws precondition_error in the name of `where` unless it is from 0 to `ranks` - 1.
+/// Returns `rank`. Throws precondition_error in the name of `where` unless `rank` is from 0 to `ranks` - 1.
 constexpr int existing_rank(std::string_view where, int ranks, int rank) {
     return existing(where, "a rank", ranks, rank);
 }

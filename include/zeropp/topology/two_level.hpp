@@ -61,8 +61,8 @@ public:
     /// The `topology_digest`.
     std::uint64_t digest() const { return digest_; }
 
-    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node. Throws
-    /// precondition_error if there are none, or others than of this topology.
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each rank stays on its node. Throws
+    /// precondition_error if `survivors` is empty, or has a rank that this topology lacks.
     two_level shrink(std::span<const int> survivors) const {
         std::vector<int> node_of_rank;
         for (const int rank : survivors) {
@@ -82,21 +82,20 @@ public:
 private:
     friend class shard_owners;
 
-    /// If `numbered`, the names in `node_of_rank` are the groups' numbers, from 0 on. Otherwise lowest ranks number
-    /// them.
+    /// If `numbered`, `node_of_rank` has the numbers of groups, from 0 on. Otherwise, lowest ranks number the groups.
     [[gnu::noinline]] two_level(std::span<const int> node_of_rank, bool numbered) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         require_ranks(node_of_rank.size());
         // No std::sort: it takes longer to compile than the rest of this constructor.
-        std::vector<int> names;  // of the groups so far
-        int highest = 0;         // of the names
+        std::vector<int> names;  // [g]: name of group g
+        int highest = 0;         // highest of `names`
         std::size_t group = 0;
         for (const int name : node_of_rank) {
             if (numbered) {
                 group = static_cast<std::size_t>(name);
                 if (group >= sizes_.size()) sizes_.resize(group + 1);
             } else {
-                // Names mostly ascend, or take turns: a higher one is new, and others are sought from the last one on.
+                // Names mostly ascend or take turns: higher ones are new, and others are sought from the last group on.
                 std::size_t others = names.empty() || name > highest ? names.size() : 0;
                 for (; others != names.size() && names[group] != name; ++others) group = (group + 1) % names.size();
                 if (others == names.size()) {
@@ -122,7 +121,7 @@ private:
         }
         group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
         index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
-        // Strides must not lead beyond the numbers of an int.
+        // The ranks that strides give must fit an int.
         regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
         for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
             // Every number from size() on stands for no rank.
@@ -170,8 +169,8 @@ private:
     int group_stride_ = 0;
     int index_stride_ = 0;
     std::uint64_t digest_ = 0;
-    bool regular_ = false;            // the strides give every rank
-    std::vector<int> sizes_;          // by group
+    bool regular_ = false;            // true: the strides give the rank of every slot
+    std::vector<int> sizes_;          // number of ranks, by group
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot; size() where a group has no rank of this index
 };

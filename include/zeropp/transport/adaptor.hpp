@@ -13,12 +13,12 @@
 
 namespace zeropp {
 
-/// Base of `Derived`, a transport around an `Inner`. Forwards every call. `Derived` hides members to change them,
-/// mostly these:
-///   `move`    each operation that moves bytes; calls adaptor::move to forward it
-///   `around(next, members)`  the `Derived` around `next`, a transport of `members` among this one's ranks: of a split,
-///             or of survivors. Unless hidden, makes `Derived` of `next` alone. If private, the adaptor is a friend
-/// Copyable if `Inner` is.
+/// Base of the transport `Derived`, which wraps an `Inner`. Copyable if `Inner` is. Forwards every call to the wrapped
+/// transport. `Derived` hides members to change them, mostly these:
+///   `move`    each operation that moves bytes; calls adaptor::move to forward the operation
+///   `around(next, members)`  the `Derived` around `next`, a transport of `members`, ranks of this one: of a split, or
+///                            survivors. Unless hidden, makes `Derived` of `next` alone. If private, the adaptor is a
+///                            friend
 template <class Derived, class Inner>
 class adaptor : public operations<Derived> {
 public:
@@ -38,7 +38,7 @@ public:
 
     Derived split(std::span<const int> members) { return self().around(inner_.split(members), members); }
 
-    /// A `Derived` around the survivors' transport, and their ranks here. See shrinkable_transport.
+    /// A `Derived` around the survivors' transport, and their ranks on this transport. See shrinkable_transport.
     shrunk<Derived> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Inner>
     {

@@ -18,8 +18,8 @@
 
 namespace zeropp {
 
-/// Holds any transport for `Executions`, so that a program compiles its collectives once. Costs an indirect call for
-/// each operation. Copies share the held transport.
+/// Holds any transport for `Executions`, so that a program compiles its collectives once for all transports. Costs an
+/// indirect call for each operation. Copies share the held transport.
 template <execution... Executions>
 class any_transport : public operations<any_transport<Executions...>> {
 public:
@@ -27,7 +27,7 @@ public:
         requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...)
     explicit any_transport(T held) : any_transport(std::make_shared<T>(std::move(held))) {}
 
-    /// Shares a transport with other holders.
+    /// Shares the transport `held` with its other owners.
     template <class T>
         requires(transport_on<T, Executions> && ...)
     explicit any_transport(const std::shared_ptr<T>& held)

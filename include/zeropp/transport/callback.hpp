@@ -18,34 +18,35 @@
 
 namespace zeropp {
 
-/// A framework's process group, as functions. For `host` the caller runs them, for a `host_queue` the queue's thread;
-/// they return when they are done. For device memory the caller runs them, and they enqueue work on `stream`, the
-/// execution's native stream; on the host `stream` is nullptr. They are not called for 0 bytes.
+/// A framework's process group, as functions. On host memory, functions that move bytes return when their work is done,
+/// and `stream` is nullptr. The calling thread runs them, or the thread of a `host_queue`. On device memory, the
+/// calling thread runs them, and they enqueue work on `stream`, the execution's native stream. They are not called for
+/// 0 bytes.
 struct process_group {
     using move = void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes);
 
     int rank = 0;
     int size = 1;
-    /// `bytes` is the number of bytes from each rank to each rank, as in transport_on.
+    /// Gathers `bytes` bytes of each rank on all ranks, as in transport_on.
     std::function<move> all_gather;
+    /// Sends `bytes` separate bytes from each rank to each rank, as in transport_on.
     std::function<move> all_to_all;
     /// Returns the group of `members`: ranks of this group, in their new order.
     std::function<process_group(std::span<const int> members)> split;
-    /// As in broadcasting_transport_on. Optional, but alike on all ranks. Required for quantized updates if only some
-    /// groups own weights.
+    /// Broadcasts as in broadcasting_transport_on. Optional, but then missing on all ranks. Quantized updates require
+    /// `broadcast` if only some groups own weights.
     std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
         nullptr;
-    /// Returns a new group of the survivors, in the order of their ranks: of all ranks that are not in `excluded`.
-    /// Optional. The framework finds the dead ranks, makes the group, and ends waiting functions of the old one.
+    /// Returns a new group of all ranks that are not in `excluded`, in the order of their ranks. Optional. The
+    /// framework ends functions of the old group that still wait.
     std::function<process_group(std::span<const int> excluded)> shrink = nullptr;
 };
 
-/// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions; timeouts are the
-/// group's. Copies share the functions.
+/// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions. The transport has no
+/// timeout, but the functions may have one. Copies share the functions.
 class callback_transport : public operations<callback_transport> {
 public:
-    /// Throws precondition_error if the rank is not one of the group's, or a function other than `broadcast` and
-    /// `shrink` is missing.
+    /// Throws precondition_error unless 0 <= rank < size; also if all_gather, all_to_all or split is missing.
     explicit callback_transport(process_group group) {
         if (group.rank < 0 || group.rank >= group.size) {
             throw precondition_error("callback_transport", "a rank from 0 to " + std::to_string(group.size - 1),
@@ -84,7 +85,8 @@ public:
 
     callback_transport split(std::span<const int> members) { return callback_transport(group_->split(members)); }
 
-    /// Survivors of a failure: see shrinkable_transport. Throws precondition_error if the group has no function for it.
+    /// Transport of the survivors, see shrinkable_transport. Throws precondition_error if the group has no `shrink`.
+    /// Also throws unless the new group has as many ranks as survive, and counts this rank in their order.
     shrunk<callback_transport> shrink(std::span<const int> excluded) {
         if (!group_->shrink) {
             throw precondition_error("callback_transport", "a group with a function for shrink", "one without");

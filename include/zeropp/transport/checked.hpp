@@ -21,33 +21,33 @@
 
 namespace zeropp {
 
-/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options, topology)
-/// and checks each rank's arguments. If calls differ or any rank's arguments are wrong, every rank throws the same
-/// precondition_error and no data has moved. So a wrong call is an error and not a hang.
+/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options,
+/// topology), and collects the errors in their arguments. If calls differ or any rank's arguments are wrong, every rank
+/// throws the same precondition_error before data moves. So a wrong call is an error and not a hang.
 ///
-/// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests. `Control`
-/// is a host transport of the same ranks that carries only the comparison. If it watches too, it sees this all-gather
-/// as the collective "checked".
+/// Costs one small all-gather for each collective, on the calling thread. The all-gather synchronises the ranks: use
+/// this class in development and tests. `Control` is a host transport of the same ranks, only for the comparisons. If
+/// `Control` watches collectives, as `counting` does, it sees each comparison as the collective "checked".
 template <class Transport, class Control = Transport>
 class checked : public adaptor<checked<Transport, Control>, Transport> {
     using base = adaptor<checked, Transport>;
 
 public:
-    /// Compares through a split of `inner`. Collective.
+    /// Collective. Compares calls through a split of `inner`.
     explicit checked(Transport inner)
         requires std::same_as<Transport, Control>
         : base(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
-    /// Compares through `control`, which must have the same ranks in the same order.
+    /// Compares calls through `control`, which must have the ranks of `inner` in the same order.
     checked(Transport inner, Control control) : base(std::move(inner)), control_(std::move(control)) {}
 
     checked split(std::span<const int> members) {
         return checked(this->inner().split(members), control_.split(members));
     }
 
-    /// Survivors as in shrinkable_transport. A `Control` of another type finds them, also for a `Transport` that cannot
-    /// find them: NCCL with a control of MPI. If that one then finds no dead rank, or no other, an error of the
-    /// `Transport` is thrown, and shrink cannot be called again.
+    /// Survivors of a failure, see shrinkable_transport. A `Control` of another type finds the dead ranks, also for a
+    /// `Transport` that cannot: NCCL with a control of MPI. If `Transport` cannot shrink to the survivors and `Control`
+    /// finds no further dead rank, the error of `Transport` is thrown. Then `shrink` must not be called again.
     shrunk<checked> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Transport> && shrinkable_transport<Control>
     {
@@ -66,14 +66,14 @@ public:
                 } catch (const excluded_error&) {
                     throw;
                 } catch (const error&) {
-                    // Another rank has died, if the control misses one. Without a dead rank it is an old error.
+                    // With no rank left out, the error is an old one. Otherwise another rank may have died.
                     if (out.empty()) throw;
                     const std::vector<int> before = control.survivors;
                     detail::shrink_to(control, before);
                     if (control.survivors == before) throw;
                 }
             }
-            // A rank may die between these agreements. Each goes on with the ranks of the other.
+            // A rank may die between the shrinks of `control` and `data`. So each shrinks to the other's survivors.
             while (data->survivors != control.survivors) {
                 detail::shrink_to(control, data->survivors);
                 detail::shrink_to(*data, control.survivors);
@@ -82,7 +82,7 @@ public:
         }
     }
 
-    /// Compares all ranks' calls and collects their problems, see begin_collective.
+    /// Compares all ranks' calls, and collects each rank's `problem`. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(this->size()), mine);
@@ -94,7 +94,7 @@ public:
     }
 
 private:
-    /// One rank's call, as bytes that travel.
+    /// One rank's call and problem, as the bytes that it sends to the others.
     struct statement {
         collective_call call;
         char problem[256] = {};
@@ -103,7 +103,7 @@ private:
             std::memcpy(problem, p.data(), std::min(p.size(), sizeof(problem) - 1));
         }
 
-        /// Text of the problem. Its end is searched within the array, because a peer sent the bytes.
+        /// Text of `problem`, at most the whole array: the bytes that a peer sends may lack a terminating zero.
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
         std::string text(bool with_topology) const {

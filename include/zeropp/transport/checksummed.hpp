@@ -22,42 +22,42 @@
 
 namespace zeropp {
 
-/// Carries bytes through `Transport`, and a checksum of each message (XXH3, 64 bits) after them. Detects changed,
-/// misplaced and older messages: a checksum covers bytes, operation, sender and receiver. Then every rank of the
-/// transport throws the same integrity_error, which names the collective and the world ranks of sender and receiver.
-/// The transport can go on.
+/// Carries bytes through `Transport`, and after them a checksum of each message (XXH3, 64 bits). A checksum covers the
+/// message's bytes, operation, sender and receiver, so it detects changed, misplaced and older messages. If a message
+/// is wrong, every rank throws the same integrity_error, which names the collective and the world ranks of sender and
+/// receiver. The transport can go on after the error.
 ///
-/// Two small operations follow each one, also a broadcast: `overhead_bytes` from every rank to every other. Both sides
-/// read each message once more; nothing is copied or allocated. The part that a rank keeps for itself is not checked.
-/// If a verdict changes on its way, only its receiver throws, and ranks outside a split do not learn of its errors: the
-/// caller has to release the others.
+/// Two small operations follow each operation, also a broadcast: of checksums, and of the receivers' verdicts. The two
+/// move `overhead_bytes` from every rank to every other. Sender and receiver read each message once more; nothing is
+/// copied or allocated. A rank's message to itself is not checked. If a verdict changes on its way, only its receiver
+/// throws. Ranks outside a split do not learn of errors in the split. In both cases the caller must release the others.
 ///
-/// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies are the same
-/// rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
+/// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies stand for the
+/// same rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
 template <class Transport>
 class checksummed : public adaptor<checksummed<Transport>, Transport> {
     using base = adaptor<checksummed, Transport>;
 
     /// A rank's finding about the messages that it received in one operation.
     struct verdict {
-        std::int64_t source = nobody;  // first rank with a changed message
-        std::uint64_t sent = 0;        // the checksums of that message, where sent and where it arrived
-        std::uint64_t arrived = 0;
-        std::uint64_t seal = 0;  // checksum of the members above, because verdicts travel too
+        std::int64_t source = nobody;  // lowest rank that sent a changed message
+        std::uint64_t sent = 0;        // checksum of the changed message, by its sender
+        std::uint64_t arrived = 0;     // checksum of the changed message, by its receiver
+        std::uint64_t seal = 0;        // checksum of operation, rank and the other members: a verdict may change too
 
         static constexpr std::int64_t nobody = -1;
     };
 
 public:
-    /// Bytes that checksums add to an operation, from each rank to each other rank.
+    /// Bytes that checksums and verdicts add to an operation, from each rank to each other rank.
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)
         : base(std::move(inner)), state_(std::make_shared<state>(this->rank(), detail::world_ranks(this->size()),
                                                                  std::make_shared<short_text>())) {}
 
-    /// Runs `what` between checksums and verdicts. The calling thread calls the inner transport, which counts and
-    /// refuses on that thread.
+    /// Enqueues `what`, then the operations of checksums and verdicts. Calls the inner transport on the calling thread,
+    /// so that the inner transport counts and refuses operations there.
     template <host_execution E>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
         if (this->size() == 1 || what.bytes == 0) return base::move(exec, what, send, recv);
@@ -89,19 +89,19 @@ public:
     }
 
 private:
-    /// Memory of the operations, which run later on an execution.
+    /// Memory that operations use when they run, which may be after `move` has returned.
     struct state {
         state(int own_rank, std::vector<int> ranks, std::shared_ptr<short_text> name)
             : rank(static_cast<std::size_t>(own_rank)), world_ranks(std::move(ranks)), collective(std::move(name)),
               sent(world_ranks.size()), announced(world_ranks.size()), verdicts(world_ranks.size()) {}
 
         std::size_t rank;
-        std::vector<int> world_ranks;            // of this transport's ranks
-        std::shared_ptr<short_text> collective;  // the last to begin on this transport or its splits, which share it
+        std::vector<int> world_ranks;            // [r]: world rank of this transport's rank r
+        std::shared_ptr<short_text> collective;  // name of the last collective; splits and survivors share it
         std::uint64_t operations = 0;
-        std::vector<std::uint64_t> sent;       // checksums of the messages to each rank
-        std::vector<std::uint64_t> announced;  // checksums of the messages from each rank, as it says
-        std::vector<verdict> verdicts;         // of each rank
+        std::vector<std::uint64_t> sent;       // [r]: checksum of this rank's message to rank r
+        std::vector<std::uint64_t> announced;  // [r]: checksum that rank r sent of its message to this rank
+        std::vector<verdict> verdicts;         // [r]: verdict of rank r
 
         int world_rank(std::size_t r) const { return world_ranks[r]; }
 
@@ -131,7 +131,7 @@ private:
             verdicts[rank] = mine;
         }
 
-        /// Throws integrity_error with all ranks' findings, unless no rank found a changed message.
+        /// Throws integrity_error with all ranks' findings if one found a changed message, or if a verdict has changed.
         void judge(std::uint64_t number, const operation& what, const short_text& primitive) const {
             std::string found;
             int source = 0;
@@ -161,7 +161,7 @@ private:
             throw integrity_error(where + what.text() + ": " + found, source, destination);
         }
 
-        /// Checksum of a message: of operation, sender and receiver, and of `contents`, the hash of its bytes.
+        /// Checksum of a message: of the operation's `number`, sender, receiver and `contents`, the hash of its bytes.
         static std::uint64_t checksum(std::uint64_t number, std::size_t from, std::size_t to, std::uint64_t contents) {
             const std::uint64_t message[] = {number, from, to, contents};
             return XXH3_64bits(message, sizeof message);

@@ -19,22 +19,22 @@
 
 namespace zeropp {
 
-/// Messages of `bytes` bytes each: those to send, and room for those to receive.
+/// Messages of `bytes` bytes each: `sent` has the messages to send, `received` has room for the messages to receive.
 struct message_buffers {
     const std::byte* sent;
     std::byte* received;
     std::size_t bytes;
 };
 
-/// Owns the transports that the collectives of one topology use: all ranks, and for each level this rank's peers, the
-/// ranks that differ from it in that level's coordinate only. Moves messages along one level at a time. Messages are in
-/// the order of slots, in which a peer's messages, with all that it has gathered, are contiguous.
+/// Owns the transports that the collectives of one topology use: one of all ranks, and for each level one of this
+/// rank's peers, which differ from it in that level's coordinate only. Moves messages along one level at a time.
+/// Messages are in the order of slots: the messages that one peer sends or gets in an operation are contiguous.
 ///
-/// If groups differ in size, ranks of smaller groups also serve the columns that only larger groups have
-/// (column_rounds): they move those in further rounds.
+/// If groups differ in size, ranks of smaller groups also serve the columns that only larger groups have, in further
+/// rounds (column_rounds).
 ///
-/// Runs one collective at a time, in the same order on every rank. For collectives side by side (prefetching weights
-/// while gradients are reduced), make one communicator for each, from its own split of the transport.
+/// Runs one collective at a time, in the same order on every rank. Collectives that run side by side (a prefetch of
+/// weights while gradients are reduced) need one communicator each, from separate splits of the transport.
 template <topology Topology, class Transport>
 class communicator {
 public:
@@ -78,11 +78,11 @@ public:
         requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
 
-    /// Communicator of the survivors of a failure, each on its node, and their ranks here, as in shrinkable_transport.
-    /// `excluded` are ranks to leave out. If another rank dies while the survivors connect, they shrink again; where
-    /// excluded ranks must be named (NCCL), it throws timeout_error: call again with all dead ranks. If the topology
-    /// refuses the survivors, throws precondition_error on all ranks, and the transport is spent. So where a topology
-    /// may refuse, as three_level does, shrink `world()` instead, and choose the topology then.
+    /// Communicator of the survivors of a failure, each on its node, and their ranks on this communicator. `excluded`
+    /// is as in shrinkable_transport. If another rank dies while the survivors connect, they shrink again. But NCCL
+    /// does not find that rank: there, `shrink` throws timeout_error, and can be called again with all dead ranks. If
+    /// the topology refuses the survivors, throws precondition_error on all ranks, and the transport is of no more use.
+    /// So if a topology may refuse ranks, as three_level does, shrink `world()` instead, and then choose a topology.
     shrunk<communicator> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Transport> && requires(const Topology& t, std::span<const int> survivors) {
             { t.shrink(survivors) } -> std::same_as<Topology>;
@@ -97,28 +97,30 @@ public:
     int rank() const { return world_.rank(); }
     int size() const { return world_.size(); }
 
-    /// This rank's group, its index in the group, and the number of ranks there.
+    /// Number of this rank's group.
     int group_id() const { return topology_.group_of(rank()); }
+    /// Index of this rank in its group.
     int index() const { return topology_.index_of(rank()); }
+    /// Number of ranks in this rank's group.
     int group_size() const { return topology_.group_size(group_id()); }
 
     /// Transport of all ranks.
     Transport& world() { return world_; }
-    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along it. For a later range of
-    /// the slots that this rank serves, of the ranks that serve it.
+    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along `level`. `served` is a
+    /// range of slots that this rank serves. A range after the first has other peers: the ranks that serve its column.
     Transport& peers(int level, const slot_range& served = {}) {
         auto& by_round = of_level(level);
         return by_round.empty() ? world_ : by_round[static_cast<std::size_t>(served.place / served.count)];
     }
 
-    /// This rank's message among `messages`, one of each slot.
+    /// Address of this rank's message in `messages`, which has a message of `bytes` bytes for each slot.
     std::byte* own(std::byte* messages, std::size_t bytes) const {
         return messages + at(slot_of(topology_, rank()), bytes);
     }
 
-    /// Gathers along `level`, of messages of `bytes` bytes. `messages` has one for each slot. Before, this rank has the
-    /// messages that the gathers of all later levels have brought, or its own; afterwards, its peers' too. Gathers from
-    /// the last level to level 0 bring all messages to all ranks.
+    /// Gathers messages of `bytes` bytes along `level`. `messages` has room for one message of each slot. Before the
+    /// call, it has this rank's message and the messages that gathers along all later levels have brought. Afterwards,
+    /// it has the peers' messages too. Gathers from the last level to level 0 bring all messages to all ranks.
     template <execution E>
     void gather(int level, const E& exec, std::byte* messages, std::size_t bytes) {
         if (level == 0) {
@@ -131,9 +133,10 @@ public:
         }
     }
 
-    /// Level 0 of `gather`, of `bytes` bytes for each range of slots that a rank serves. stored(i, place) is
-    /// the address of this rank's i-th one, which may be its place. Returns the address of all, by slot: `messages`, or
-    /// that of the first if this rank serves all slots, of which it then has nothing to gather.
+    /// Gathers along level 0 the messages of each range of slots that a rank serves, `bytes` bytes for each range.
+    /// `stored(i, place)` is the address of this rank's i-th range, which may be `place`, its address in `messages`.
+    /// Returns the address of all messages by slot: `messages`, or, if a rank is alone in its group, the address of its
+    /// first range.
     template <execution E, class Stored>
     const std::byte* gather_served(const E& exec, std::byte* messages, std::size_t bytes, Stored stored) {
         const column_rounds all = rounds_of(topology_, group_id());
@@ -150,8 +153,8 @@ public:
         return first;
     }
 
-    /// A later level of `gather`, of slots `range` that this rank serves: `of.received` has a message for each of them,
-    /// and `of.sent` is this rank's, there or elsewhere.
+    /// Gathers along a `level` after 0, for the slots `range` that this rank serves. `of.received` has room for a
+    /// message of each slot of `range`. `of.sent` is this rank's message, inside or outside of `of.received`.
     template <execution E>
     void gather(int level, const E& exec, const slot_range& range, const message_buffers& of) {
         const int apart = slots_beyond(topology_, level), several = apart * extent(topology_, level);
@@ -161,10 +164,10 @@ public:
             .all_gather(exec, apart == 1 ? of.sent : around(apart), around(several), at(apart, of.bytes));
     }
 
-    /// Exchanges along `level` the messages that this rank has for the slots `range`: each peer gets the ones for its
-    /// coordinate. Then calls summed(slots, ranks): `of.received` has a message for these slots from each of `ranks`
-    /// ranks. Level 0 takes all slots, and calls it for each range that this rank serves, its own last; later levels
-    /// only for its own.
+    /// Exchanges along `level` this rank's messages for the slots `range`: each peer gets the messages for its
+    /// coordinate. Then calls `summed(slots, ranks)`: `of.received` has messages for `slots` from each of `ranks`
+    /// ranks. Level 0 takes all slots, and calls `summed` for each range that this rank serves, its own column last.
+    /// Later levels call `summed` only for the rank's own slots.
     template <execution E, class Summed>
     void exchange(int level, const E& exec, const slot_range& range, const message_buffers& of, Summed summed) {
         const int apart = slots_beyond(topology_, level);
@@ -175,7 +178,7 @@ public:
             return;
         }
         // From the last round to the first, so that the messages of this rank's own column stay in `received`. All
-        // ranks take columns in one order, so that none waits for another in a circle.
+        // ranks take columns in descending order, so that no ranks wait for one another in a circle.
         const column_rounds all = rounds_of(topology_, group_id());
         for (int j = all.count() - 1; j >= 0; --j) {
             peers(0).all_to_all(exec, of.sent + at(all.first(j) * apart, of.bytes), of.received, at(apart, of.bytes));
@@ -187,8 +190,8 @@ private:
     std::vector<Transport>& of_level(int level) { return peers_[static_cast<std::size_t>(level)]; }
     static std::size_t at(int messages, std::size_t bytes) { return static_cast<std::size_t>(messages) * bytes; }
 
-    /// Splits `world` into columns: all at once if groups are of equal size, otherwise as many at a time as have no
-    /// rank in common. Ranks of none stay alone meanwhile.
+    /// Splits `world` into columns: all at once if groups are of equal size. Otherwise each split makes successive
+    /// columns without a common rank, and leaves every other rank alone.
     void split_columns() {
         const int columns = largest_group_size(topology_);
         std::vector<char> listed(static_cast<std::size_t>(size()));
@@ -213,7 +216,7 @@ private:
 
     Topology topology_;
     Transport world_;
-    detail::by_level<std::vector<Transport>, levels> peers_;  // by round; empty where the world serves
+    detail::by_level<std::vector<Transport>, levels> peers_;  // [level][range served]; an empty level uses `world_`
 };
 
 }  // namespace zeropp

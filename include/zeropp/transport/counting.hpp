@@ -22,16 +22,17 @@ namespace zeropp {
 struct traffic {
     short_text primitive;
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), to other nodes (`inter_node_bytes`; of its site,
-    /// if the topology has three levels), and to other sites (`inter_site_bytes`).
+    /// Bytes to other ranks of this rank's node.
     std::uint64_t intra_node_bytes = 0;
+    /// Bytes to other nodes; if the topology has three levels, to other nodes of this rank's site.
     std::uint64_t inter_node_bytes = 0;
+    /// Bytes to other sites.
     std::uint64_t inter_site_bytes = 0;
 };
 
-/// Counts the bytes that this rank sends through `Transport` along each level of a topology, for each collective.
-/// Bytes count when an operation is enqueued. An all-gather counts as one message to each other rank; so does a
-/// broadcast, on its roots only. Splits, survivors, copies and moves share the totals.
+/// Counts the bytes that this rank sends through `Transport` along each level of a topology, for each collective. Bytes
+/// count when an operation is enqueued. An all-gather counts as one message to each other rank. A broadcast counts so
+/// on its roots, and as no message on other ranks. Splits, survivors' transports and copies share the totals.
 ///
 /// `Topology` describes the real nodes; the collectives may use another topology.
 template <class Transport, topology Topology>
@@ -51,7 +52,7 @@ public:
         }
     }
 
-    /// Counts around a copy of `inner`.
+    /// Wraps a copy of `inner`.
     counting(const Transport& inner, Topology nodes)
         requires std::copy_constructible<Transport>
         : counting(Transport(inner), std::move(nodes)) {}
@@ -68,8 +69,8 @@ public:
         ++totals_->enter(call.primitive).calls;
     }
 
-    /// One entry for each collective, in order of first calls. An operation counts for the collective that began last;
-    /// before the first one, for "".
+    /// One entry for each collective, in order of first calls. An operation counts for the last collective that began,
+    /// or for "" if none has begun.
     const std::vector<traffic>& by_primitive() const { return totals_->entries; }
 
     /// Sum of all entries.
@@ -90,9 +91,9 @@ public:
 private:
     struct totals {
         std::vector<traffic> entries;
-        std::size_t current = 0;  // index of the collective that began last
+        std::size_t current = 0;  // index in `entries` of the collective that began last
 
-        /// Entry of `primitive`, from now on the current one.
+        /// Makes the entry of the collective `primitive` the current entry, and returns it.
         traffic& enter(const short_text& primitive) {
             current = 0;
             while (current != entries.size() && entries[current].primitive != primitive) ++current;
@@ -123,7 +124,7 @@ private:
     }
 
     Topology nodes_;
-    std::vector<int> world_ranks_;  // of this transport's ranks
+    std::vector<int> world_ranks_;  // [r]: world rank of this transport's rank r
     std::shared_ptr<totals> totals_;
 };
 

@@ -14,21 +14,20 @@
 
 namespace zeropp {
 
-/// Options of a transport; its splits inherit them.
+/// Options of a transport and of its splits.
 struct transport_options {
-    /// Longest time for an operation, from its turn on its execution until it is complete, and for a split. A longer
-    /// one throws timeout_error. Zero means no deadline.
+    /// Longest time for an operation, from its turn on its execution until its end, and for a split. After that time,
+    /// the operation or split throws timeout_error. Zero means no deadline.
     std::chrono::milliseconds timeout = std::chrono::milliseconds::zero();
 };
 
 namespace detail {
 
-/// Deadline that never passes.
 constexpr std::chrono::steady_clock::time_point no_deadline = std::chrono::steady_clock::time_point::max();
 
-/// Calls done() until it returns true; returns false if it is still false after `deadline`. Yields between calls for
-/// the first 200 us, in which a short message arrives. After that, sleeps for a quarter of the time waited so far, at
-/// most 250 us. Yielding alone would take the processor, and locks inside done(), from the threads that are waited for.
+/// Calls `done()` until it returns true. Returns false if `done()` is still false after `deadline`. Yields between
+/// calls for the first 200 us, in which a short message arrives. After that, sleeps for a quarter of the time waited so
+/// far, at most 250 us. Yielding alone would keep the processor, and locks inside `done()`, from threads that must act.
 template <class Done>
 bool poll_until(Done done, std::chrono::steady_clock::time_point deadline = no_deadline) {
     using clock = std::chrono::steady_clock;
@@ -62,7 +61,7 @@ deadline_after(std::chrono::milliseconds timeout,
     return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : begin + timeout;
 }
 
-/// Error of `where`, which has waited in `what` for the whole `timeout`, for the reason `why`.
+/// Error of the transport `where` after `timeout` in the operation or function `what`, for the reason `why`.
 [[gnu::cold]] inline timeout_error timed_out(std::string_view where, std::chrono::milliseconds timeout,
                                              std::string_view what, std::string_view why) {
     std::string text(where);
@@ -70,7 +69,7 @@ deadline_after(std::chrono::milliseconds timeout,
     return timeout_error(text.append(": ").append(why));
 }
 
-/// Reason of a timeout: the world ranks that are `missing`.
+/// Text of a reason to time out: the world ranks `missing` were not heard from.
 [[gnu::cold]] inline std::string not_heard_from(std::span<const int> missing) {
     return (missing.size() == 1 ? "not heard from rank " : "not heard from ranks ") + text_of(missing);
 }

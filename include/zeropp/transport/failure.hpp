@@ -19,10 +19,10 @@
 
 namespace zeropp::detail {
 
-/// First failure of transports that were split from one another; afterwards all refuse to work. Thread-safe.
+/// First failure of a family of transports, which refuse to work afterwards. Thread-safe.
 class first_failure {
 public:
-    /// Keeps `cause` if it is the first.
+    /// Keeps `cause` if it is the first failure.
     void set(std::exception_ptr cause) {
         const std::lock_guard lock(mutex_);
         if (!cause_) cause_ = std::move(cause);
@@ -43,8 +43,8 @@ private:
     std::exception_ptr cause_;
 };
 
-/// The message that ends an operation with a deadline, from each rank to each other rank. Tells the peer that the wire
-/// is done with this operation's messages to it, or that the sender has given up.
+/// The message from each rank to each other rank that ends an operation with a deadline. It says that the sender's wire
+/// is done with the operation's messages to the receiver, or that the sender has given up.
 struct acknowledgement {
     enum class verdict : std::uint8_t { done, timed_out, failed };
 
@@ -52,7 +52,8 @@ struct acknowledgement {
     verdict outcome = verdict::done;
     char cause[512] = {};  // text of the failure, cut to fit
 
-    /// Acknowledgement of this rank's failure. Passes on a peer's cause unchanged.
+    /// Acknowledgement that rank `world_rank` has given up because of `failure`. Keeps the text of a timeout or of a
+    /// peer's failure; puts the rank before other texts.
     static acknowledgement of_failure(const first_failure& failure, std::string_view name, int world_rank) {
         acknowledgement a;
         std::string text;
@@ -71,7 +72,7 @@ struct acknowledgement {
         return a;
     }
 
-    /// Throws the failure of the peer that sent this, unless the outcome is `done`.
+    /// Throws the sender's failure, unless the outcome is `done`.
     void require_done() const {
         if (outcome == verdict::done) return;
         const std::string text(cause, strnlen(cause, sizeof cause));
@@ -84,7 +85,7 @@ struct acknowledgement {
 };
 static_assert(std::is_trivially_copyable_v<acknowledgement>);
 
-/// Keeps memory alive until the program ends, because a network may still read or write it.
+/// Keeps `memory` alive until the program ends, because a network may still read or write it.
 inline void keep_until_exit(std::shared_ptr<void> memory) {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

@@ -29,7 +29,7 @@
 
 namespace zeropp {
 
-/// A call to MPI that failed, with MPI's text; `code()` is MPI's error code.
+/// Error of a call to MPI, with MPI's text. `code()` is MPI's error code.
 class mpi_error : public error {
 public:
     mpi_error(const std::string& call, int code) : error(call + ": " + text(code)), code_(code) {}
@@ -61,12 +61,12 @@ inline void require_mpi(int code, const char* call) {
     throw mpi_error(call, code);
 }
 
-/// Runs start(value, request), which begins the nonblocking `call`, and waits for it. Returns the value that MPI has
-/// written, and MPI's code. Throws timeout_error after `timeout`.
+/// Runs `start(value, request)`, which begins the nonblocking MPI function `call`, and waits until `request` is
+/// complete. Returns the value that MPI has written, and MPI's code. Throws timeout_error after `timeout`.
 template <class Value, class Start>
 std::pair<Value, int> mpi_result(const char* where, const char* call, std::chrono::milliseconds timeout, Value value,
                                  Start start) {
-    // On the heap, because MPI writes the value when all ranks have come, even after the deadline.
+    // On the heap, because MPI may still write the value after a timeout, when this function has thrown.
     auto written = std::make_unique<Value>(value);
     MPI_Request request = MPI_REQUEST_NULL;
     require_mpi(start(written.get(), &request), call);
@@ -83,8 +83,8 @@ std::pair<Value, int> mpi_result(const char* where, const char* call, std::chron
     return {*written, code};
 }
 
-/// A communicator and its family: those that were split from one another. An owned one returns errors, which become
-/// exceptions, and is freed by the destructor, unless MPI has ended.
+/// An MPI communicator, and its family: all communicators that were split from one another. An owned communicator
+/// returns errors, which become exceptions. The destructor frees it, unless MPI_Finalize has run.
 struct mpi_communicator {
     struct family {
         std::mutex mutex;
@@ -114,7 +114,7 @@ struct mpi_communicator {
     mpi_communicator& operator=(const mpi_communicator&) = delete;
 };
 
-/// A wire over MPI's nonblocking point-to-point calls, in `Space`. Messages have at most 2^31 - 1 bytes.
+/// A wire over MPI's nonblocking point-to-point calls, for memory of `Space`. Messages have at most 2^31 - 1 bytes.
 template <class Space>
 class mpi_wire {
     static constexpr bool on_device = std::same_as<Space, device_space>;
@@ -129,23 +129,22 @@ public:
         bool receives = false;
     };
 
-    /// Uses `comm`, and frees it if it is owned.
     mpi_wire(MPI_Comm comm, bool owned, std::shared_ptr<family> relatives = std::make_shared<family>())
         : comm_(std::make_unique<mpi_communicator>(comm, owned, std::move(relatives))) {
         require_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
         require_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     }
 
-    /// Never frees the communicator, because MPI_Comm_free is collective.
+    /// Keeps the destructor from freeing the communicator: MPI_Comm_free is collective, and ranks may be dead.
     void keep() { comm_->owned = false; }
 
     MPI_Comm native() const { return comm_->native; }
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// Ranks that share memory move bytes only while both are awake, and poll_until sleeps if nothing completes. So
-    /// pieces of host memory are small: one completes often as long as bytes flow. A device moves its memory by itself,
-    /// and a piece is as large as MPI's int counts allow.
+    /// Bytes of a piece. Ranks that share memory move bytes only while both ranks are awake, and poll_until sleeps if
+    /// nothing completes. So pieces of host memory are small, and one completes often. A device moves its memory by
+    /// itself: its pieces are the largest powers of two that MPI's int counts allow.
     static constexpr std::size_t piece() { return std::size_t{1} << (on_device ? 30 : 18); }
 
     std::optional<mpi_wire> split(std::span<const int> members) {
@@ -157,7 +156,7 @@ public:
         return mpi_wire(part, true, comm_->relatives);
     }
 
-    /// Requires user-level failure mitigation (ULFM), as in shrinkable_wire.
+    /// See shrinkable_wire. Requires user-level failure mitigation (ULFM) of MPI.
     void revoke() {
         require_fault_tolerance();
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -166,7 +165,8 @@ public:
 #endif
     }
 
-    /// Leaves out the processes that MPI knows to have ended. Waits for all others, also for stopped ones.
+    /// Wire of the survivors, see shrinkable_wire. Leaves out `excluded` ranks and processes that MPI knows to have
+    /// ended. Waits for all other processes, also for stopped ones.
     shrunk<mpi_wire> shrink([[maybe_unused]] std::span<const int> excluded,
                             [[maybe_unused]] std::chrono::milliseconds timeout) {
         require_fault_tolerance();
@@ -175,8 +175,8 @@ public:
         std::vector<int> fate(static_cast<std::size_t>(size_));  // by rank
         int& own = fate[static_cast<std::size_t>(rank_)];
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
-        for (bool agreed = false; !agreed;) {  // false if another process has failed meanwhile
-            // MPIX_Comm_shrink has no deadline, so the ranks meet before.
+        for (bool agreed = false; !agreed;) {  // `agreed` stays false if another process fails meanwhile
+            // MPIX_Comm_shrink has no deadline, so the ranks first meet in `agree`, which has one.
             agree(native(), true, timeout);
             MPI_Comm living = MPI_COMM_NULL;
             require_mpi(MPIX_Comm_shrink(native(), &living), "MPIX_Comm_shrink");
@@ -215,7 +215,7 @@ public:
                     "MPI_Isend");
     }
 
-    /// Calls MPI_Test. MPI_Wait may never yield the processor to the ranks that it waits for, and Open MPI 4.1's
+    /// Calls MPI_Test: MPI_Wait may never yield the processor to the ranks that it waits for, and Open MPI 4.1's
     /// MPI_Waitall hangs after an error.
     wire_completion test(request& r) {
         if (!active(r)) return {.complete = true};
@@ -223,7 +223,7 @@ public:
         int completed = 0;
         const int code = MPI_Test(&r.native, &completed, &status);
         if (code != MPI_SUCCESS) {
-            // The only error after which the ranks can go on: every other request completes as usual.
+            // After MPI_ERR_TRUNCATE alone, the ranks can go on: every other request completes as usual.
             int error_class = MPI_SUCCESS;
             MPI_Error_class(code, &error_class);
             if (error_class != MPI_ERR_TRUNCATE) require_mpi(code, "MPI_Test");
@@ -263,7 +263,7 @@ private:
     }
 
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
-    /// True if `mine` is true on all living ranks of `comm`; equal on all of them.
+    /// True if `mine` is true on all living ranks of `comm`; equal on all. Throws timeout_error after `timeout`.
     static bool agree(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
         const auto [all, code] =
             mpi_result(name, "MPIX_Comm_iagree", timeout, mine ? 1 : 0,
@@ -282,19 +282,19 @@ private:
 
 }  // namespace detail
 
-/// Ranks that are MPI processes and exchange memory in `Space`, by nonblocking point-to-point calls.
-/// wire_transport describes timeouts and failure. A rank that waits long sleeps between calls to MPI, at most 250 us:
-/// ranks may share cores. Must be destroyed before MPI_Finalize.
+/// Ranks that are MPI processes, and exchange memory in `Space` by nonblocking point-to-point calls. wire_transport
+/// describes timeouts and failure. A rank that waits long sleeps up to 250 us between calls to MPI, because ranks may
+/// share cores. Must be destroyed before MPI_Finalize.
 ///
-/// Sizes    if ranks disagree about a size, receivers throw if both sizes take the same number of pieces (256 KiB;
-///          in device memory 1 GiB). Otherwise ranks wait for each other, unless there is a timeout, or `checked`
-/// Errors   MPICH passes a request's error to the handler of MPI_COMM_WORLD, newer versions to that of MPI_COMM_SELF.
-///          Unless it is MPI_ERRORS_RETURN, MPICH then ends the program
-/// Failure  communicators are never freed, because MPI_Comm_free is collective. MPI_Finalize may block; MPI_Abort ends
-///          the program. Until it ends, MPI may still read `send`, which must not be freed, and write a piece that had
-///          begun to arrive: neither use nor free `recv`
+/// Sizes    if ranks give different sizes, receivers throw if the sizes have equally many pieces (of 256 KiB; in device
+///          memory of 1 GiB). Otherwise ranks wait for each other, unless there is a timeout, or `checked`
+/// Errors   MPICH passes a request's error to the error handler of MPI_COMM_WORLD, newer MPICH to the handler of
+///          MPI_COMM_SELF. Unless that handler is MPI_ERRORS_RETURN, MPICH then ends the program
+/// Failure  afterwards, communicators are never freed, because MPI_Comm_free is collective. MPI_Finalize may block;
+///          MPI_Abort ends the program. Until the program ends, MPI may read `send`, and write a piece that had begun
+///          to arrive in `recv`. Do not free `send`; neither use nor free `recv`
 /// Shrink   needs user-level failure mitigation (ULFM): Open MPI 5 and `mpirun --with-ft ulfm`. Operations then throw
-///          peer_error when MPI notices a dead process. `shrink` waits for all living ones, within the timeout
+///          peer_error when MPI notices a dead process. `shrink` waits for all living processes, within the timeout
 /// Host     (`mpi_transport`) operations on a `host_queue` throw precondition_error unless MPI was initialised with
 ///          MPI_THREAD_MULTIPLE. `host{}` and `host_threads` work with any thread level
 /// Device   (`cuda_aware_mpi_transport`) making a transport throws precondition_error if MPI says that it has no CUDA
@@ -305,8 +305,7 @@ class basic_mpi_transport : public wire_transport<detail::mpi_wire<Space>> {
     using base = wire_transport<wire_type>;
 
 public:
-    /// Uses `comm` itself, which must outlive the transport. No other traffic may use it meanwhile. Its error handler
-    /// stays unchanged.
+    /// Uses `comm` itself and its error handler. `comm` must outlive the transport, and carry no other traffic.
     static basic_mpi_transport borrow(MPI_Comm comm, transport_options options = {}) {
         require_support();
         return basic_mpi_transport(base(wire_type(comm, false), options));
@@ -319,7 +318,7 @@ public:
         return basic_mpi_transport(base(wire_type(copy_of(comm, options), true), options));
     }
 
-    /// The transport's communicator.
+    /// The transport's MPI communicator.
     MPI_Comm native() const { return this->network().native(); }
 
     basic_mpi_transport split(std::span<const int> members) { return basic_mpi_transport(base::split(members)); }
@@ -333,7 +332,7 @@ private:
     explicit basic_mpi_transport(base transport) : base(std::move(transport)) {}
 
     static MPI_Comm copy_of(MPI_Comm comm, const transport_options& options) {
-        // Not every MPI has MPI_Comm_idup: SimGrid's does not.
+        // Without a timeout, calls MPI_Comm_dup, because SimGrid's MPI has no MPI_Comm_idup.
         if (options.timeout == std::chrono::milliseconds::zero()) {
             MPI_Comm copy = MPI_COMM_NULL;
             detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
@@ -347,7 +346,7 @@ private:
     }
 
     static void require_support() {
-        // Only Open MPI, its derivatives and MPICH since 4.0 can be asked.
+        // Only Open MPI, its derivatives and MPICH since 4.0 can be asked for CUDA support.
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
         if (std::same_as<Space, device_space> && MPIX_Query_cuda_support() == 0) {
             throw precondition_error(wire_type::name,
@@ -366,8 +365,8 @@ using mpi_transport = basic_mpi_transport<host_space>;
 /// MPI processes that exchange device memory. Requires an MPI with CUDA support.
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
-/// Nodes of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. Collective; with a timeout the
-/// ranks first meet within it.
+/// Nodes of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. Collective. If the transport
+/// has a timeout, the ranks first meet within it; the MPI calls that follow have no deadline.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     transport.meet();

@@ -28,18 +28,18 @@ namespace zeropp {
 /// Moves bytes between GPUs with NCCL 2.18 or newer, on the caller's stream. Operations never wait for the stream's
 /// work, so collectives can be captured into a CUDA graph.
 ///
-/// Errors   NCCL notices some later (a dead peer, a broken link): the next operation, `check()` or `wait()` throws
-///          nccl_error. After an error, a timeout or failed work of the stream, all transports split from one another
-///          end the work of the communicators that they own: with a timeout and an NCCL that has ncclCommRevoke they
-///          revoke them for `shrink`, else they abort them. They throw that error again. The streams' work ends, and
-///          buffers are the caller's
+/// Errors   NCCL notices some errors later (a dead peer, a broken link): the next operation, `check()` or `wait()`
+///          throws nccl_error. After an error, a timeout or failed work of the stream, all transports split from one
+///          another end the work of the communicators that they own: with a timeout and an NCCL that has ncclCommRevoke
+///          they revoke these for `shrink`, else they abort them. Later calls throw that error again. The streams' work
+///          ends, and buffers are the caller's
 /// Timeout  ends `wait(exec)`, which the collectives' blocking overloads use, and the host's own waits: to connect, to
 ///          split, and for NCCL to accept an operation. It does not end `exec.wait()`, because NCCL waits on the GPU.
-///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work; with a
-///          timeout no longer than that, and then it aborts all
+///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work; after the
+///          timeout, if any, it aborts all communicators instead
 /// Graphs   destroy a captured graph before the transport, which would wait for it. With a timeout, capture is refused:
-///          an abort would wait for the graph. A replay repeats the captured noise of `stochastic`, versions, and
-///          residuals that counted as zeros
+///          an abort would wait for the graph. A replay repeats the captured noise of `stochastic`, versions of
+///          partitions and replicas, and residuals that counted as zeros
 /// Streams  a pipeline keeps two communicators of a device busy. NCCL needs the kernels of both to fit on the GPU, and
 ///          all ranks to launch in one order, as the collectives do. With CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of
 ///          another stream comes between theirs
@@ -61,8 +61,8 @@ public:
         return nccl_transport(connect(id, ranks, rank, options.timeout), true, std::make_shared<family>(options), {});
     }
 
-    /// Uses `comm`, which must outlive the transport. The caller destroys it; after a timeout_error, aborts it. The
-    /// timeout limits the host's waits in `split` only if `comm` is nonblocking (ncclConfig_t).
+    /// Uses `comm`, which must outlive the transport. The caller destroys `comm`, or aborts it after a timeout_error.
+    /// The timeout limits the host's waits in `split` only if `comm` is nonblocking (ncclConfig_t).
     static nccl_transport borrow(ncclComm_t comm, transport_options options = {}) {
         detail::require_timeout(name, options);
         return nccl_transport(comm, false, std::make_shared<family>(options), {});

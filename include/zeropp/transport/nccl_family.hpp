@@ -50,7 +50,7 @@ inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {
     if (code != ncclSuccess) throw nccl_error(call, code, nccl_last_error(comm));
 }
 
-/// Result of the calls on `comm` as NCCL knows it now; ncclInProgress while a nonblocking one runs.
+/// Result of the calls on `comm` as NCCL knows it now; ncclInProgress while a nonblocking call runs.
 inline ncclResult_t nccl_result(ncclComm_t comm) {
     ncclResult_t code = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
@@ -100,7 +100,7 @@ struct nccl_family {
     }
 };
 
-/// One of the communicators.
+/// A communicator of the family.
 struct nccl_family::state {
     ncclComm_t comm;
     bool owned;
@@ -111,7 +111,7 @@ struct nccl_family::state {
 
     state(ncclComm_t c, bool own, std::shared_ptr<nccl_family> f, call_log l)
         : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
-        // After an exception here no destructor aborts the communicator.
+        // If this constructor throws, no destructor aborts the communicator.
         try {
             require_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
             require_nccl(ncclCommCount(comm, &size), "ncclCommCount", comm);
@@ -145,8 +145,8 @@ struct nccl_family::state {
     state(const state&) = delete;
     state& operator=(const state&) = delete;
 
-    /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; else
-    /// destroying waits.
+    /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; without one,
+    /// ncclCommDestroy waits.
     bool finalized() const {
         if (!relatives->timed()) return true;
         ncclResult_t code = ncclCommFinalize(comm);
@@ -264,7 +264,7 @@ inline void nccl_family::fail(std::exception_ptr cause) {
 inline void nccl_family::end_all() noexcept {
 #ifdef NCCL_REVOKE_DEFAULT
     if (timed()) {
-        // All of them before any is waited for: their kernels may be behind one another.
+        // Revokes all communicators before it waits for any: the kernels of one may be behind the kernels of another.
         bool revoked = true;
         for (const state* s : members) {
             if (!s->owned || s->comm == nullptr) continue;

@@ -15,15 +15,15 @@
 
 namespace zeropp {
 
-/// An operation of a transport. Its members describe it on all ranks alike.
+/// An operation of a transport. All members are equal on all ranks.
 struct operation {
     enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
 
     /// See transport_on and broadcasting_transport_on.
     kinds kind = all_gather;
-    /// Size of a message, from each rank that sends to each rank.
+    /// Bytes of the message from each sender to each rank.
     std::size_t bytes = 0;
-    /// Number of ranks that send in a broadcast, the first ones; 0 for other kinds.
+    /// Number of roots of a broadcast, the lowest ranks, which alone send; 0 for other kinds.
     int roots = 0;
 
     /// True if `rank` sends.
@@ -34,11 +34,11 @@ struct operation {
         return kind == all_to_all ? send + static_cast<std::size_t>(to) * bytes : send;
     }
 
-    /// Text such as "broadcast of 4096 bytes from 2 ranks", the roots.
+    /// Text such as "broadcast of 4096 bytes from 2 ranks".
     [[gnu::cold]] std::string text() const {
         static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast"};
         if (kind == split) return "split";
-        // A peer may send any number.
+        // An operation that a peer has sent may have any number as its kind.
         std::string what = kind < split ? names[kind] : "operation " + std::to_string(kind);
         what += " of " + std::to_string(bytes) + " bytes";
         return kind != broadcast ? what : what + " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
@@ -48,13 +48,12 @@ struct operation {
 };
 
 /// A transport with one function for all operations that move bytes, on executions of type E:
-///   `move(exec, what, send, recv)` runs an all_gather, all_to_all or broadcast. See transport_on and
-///                                  broadcasting_transport_on
+///   `move(exec, what, send, recv)` runs `what`, which is no split. See transport_on and broadcasting_transport_on
 template <class T, class E>
 concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
                                             std::byte* recv) { t.move(exec, what, send, recv); };
 
-/// Base of a transport `Derived` that has `move`. Provides all_gather, all_to_all and broadcast as calls of it.
+/// Base of a transport `Derived` that has `move`. Provides all_gather, all_to_all and broadcast as calls of `move`.
 template <class Derived>
 class operations {
 public:
@@ -70,7 +69,7 @@ public:
         static_cast<Derived&>(*this).move(exec, operation{operation::all_to_all, bytes}, send, recv);
     }
 
-    /// Throws precondition_error if the transport cannot broadcast, or unless `roots` is from 1 to its number of ranks.
+    /// Throws precondition_error if the transport cannot broadcast, or unless `roots` is from 1 to `size()`.
     template <class E>
         requires moves_on<Derived, E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
@@ -102,8 +101,9 @@ void run_operation(T& transport, const E& exec, const operation& what, const std
 
 /// An operation, and the collective to which it belongs.
 struct operation_in_call : operation {
-    /// Name of the collective; empty if none has begun. Then `call` is the operation's number on its transport.
+    /// Name of the collective; empty if none has begun.
     short_text collective;
+    /// Number of the collective on its transport, from 1; number of the operation if no collective has begun.
     std::uint64_t call = 0;
 
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
@@ -115,12 +115,12 @@ struct operation_in_call : operation {
     }
 };
 
-/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the
-/// collective that began last on its transport or on an ancestor in the chain of splits. All the transport's ranks take
-/// part in these collectives, so they agree about name and number. Copies share the log. Thread-safe.
+/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the last
+/// collective that began on its transport, or on a transport from which its transport was split. All the transport's
+/// ranks take part in these collectives, so they agree about names and numbers. Copies share the log. Thread-safe.
 class call_log {
 public:
-    /// Log of a transport that is split from this one.
+    /// Log of a transport that is split from this log's transport.
     [[gnu::noinline]] call_log split() const {
         call_log child;
         child.own_->above = own_;
@@ -128,7 +128,7 @@ public:
         return child;
     }
 
-    /// Numbers a collective. It counts even if the rank throws before its first operation.
+    /// Numbers a collective, also if the rank then throws before the first operation.
     void begin(const short_text& collective) {
         entry& all = root();
         const std::lock_guard lock(all.mutex);
@@ -137,7 +137,7 @@ public:
         own_->began = ++all.begun;
     }
 
-    /// `what`, the next operation on this transport, with the collective to which it belongs.
+    /// `what`, the next operation on this transport, with the collective to which the operation belongs.
     operation_in_call next(const operation& what) {
         const std::lock_guard lock(root().mutex);
         ++own_->operations;
@@ -149,22 +149,20 @@ public:
     }
 
 private:
-    /// Collectives and operations of one transport.
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // this transport's last collective, as counted by the root; 0: none
+        std::uint64_t began = 0;  // the root's `begun` after this transport's last collective; 0: none
         std::uint64_t operations = 0;
         std::shared_ptr<entry> above;  // entry of the transport from which this one was split
-        entry* root = nullptr;         // entry of the first transport in that chain; nullptr in that entry
-        // Used in the root's entry only, for all transports that were split from it.
-        std::mutex mutex;
-        std::uint64_t begun = 0;
+        entry* root = nullptr;         // entry of the first transport in the chain of splits; nullptr in that entry
+        std::mutex mutex;              // in the root: guards the entries of all its splits
+        std::uint64_t begun = 0;       // in the root: number of collectives on it and all its splits
     };
 
     entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }
 
-    // The only member, because programs compile each copy of a transport, and one pointer keeps that code small.
+    // The only member: programs compile copies of transports in many places, and one pointer keeps that code small.
     std::shared_ptr<entry> own_ = std::make_shared<entry>();
 };
 

@@ -22,17 +22,15 @@
 
 namespace zeropp {
 
-/// Runs a transport's operations over a wire, one at a time. All peers are served at once; messages travel in pieces.
+/// Runs a transport's operations over a wire, one at a time. Serves all peers at once; messages travel in pieces.
 ///
-/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: it ran the
-/// same operation, and its wire is done with all it sent. Ranks that ran different operations throw precondition_error,
-/// unless the deadline passes first. A rank that gives up tells its peers, which throw its timeout_error, or peer_error
-/// for another cause. So no rank succeeds with bytes of a peer that has given up.
+/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: the peer ran
+/// the same operation, and its wire has completed all sends. Ranks that ran different operations throw
+/// precondition_error, unless the deadline passes first. A rank that gives up tells its peers, which throw the same
+/// timeout_error, or peer_error for another cause. So no operation succeeds with bytes of a rank that has given up.
 ///
-/// Every error of an operation is final, except a message of the wrong length that no acknowledgement explains. After
-/// a final error, the whole family (exchanges split from one another) throws it again.
-///
-/// Not movable.
+/// Every error of an operation is final, except a message of wrong length if the operation otherwise completes. After a
+/// final error, the whole family (exchanges split from one another) throws that error again.
 template <wire Wire>
 class peer_exchange {
 public:
@@ -41,7 +39,7 @@ public:
         : peer_exchange(std::move(wire), options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
 
-    /// Exchange of the same family as `parent`, over a wire between its ranks `members`.
+    /// Exchange of the family of `parent`, over a wire of `members`, ranks of `parent`.
     peer_exchange(Wire&& wire, const peer_exchange& parent, std::span<const int> members)
         : peer_exchange(std::move(wire), parent.timeout_, parent.log_.split(),
                         detail::world_ranks(parent.world_ranks_, members), parent.failure_) {}
@@ -56,7 +54,8 @@ public:
     /// Notes the collective's name for errors.
     void begin(const short_text& collective) { log_.begin(collective); }
 
-    /// Names and numbers the next operation. Call it in the order of the calls, because `run` may run it later.
+    /// Names and numbers `what`, the next operation. Call this in the order of operations, because `run` may come
+    /// later.
     detail::operation_in_call next(const operation& what) { return log_.next(what); }
 
     Wire& wire() { return wire_; }
@@ -67,10 +66,10 @@ public:
         abort();
     }
 
-    /// The options that it was made with.
+    /// Options of this exchange.
     transport_options options() const { return {.timeout = timeout_}; }
 
-    /// Runs `what` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
+    /// Runs `what` as the transport concept defines it. Copies the message of this rank to itself on `exec`. Blocks.
     template <class E>
     void run(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
@@ -82,7 +81,7 @@ public:
         carry(what, send, recv);
     }
 
-    /// Returns when all ranks have called it, for `what`. Does nothing without a timeout.
+    /// Returns when all ranks have called `meet` for `what`. Does nothing without a timeout.
     void meet(const operation& what) {
         if (!timed()) return;
         refuse_after_failure();
@@ -100,8 +99,8 @@ private:
         std::vector<acknowledgement> peers;  // [i] is from source(i)
     };
 
-    /// Result of an operation's messages. The wire reports a message that is too long in `truncated`. Nothing reports
-    /// one that is too short, so `received` counts the bytes.
+    /// Result of an operation's messages. The wire reports a message that is too long, in `truncated`, but not one that
+    /// is too short. So `received` counts the bytes of all messages.
     struct outcome {
         std::exception_ptr truncated;
         std::size_t received = 0;
@@ -118,7 +117,7 @@ private:
         acknowledged_.resize(peers());
     }
 
-    /// Runs the part of an operation that is between ranks.
+    /// Exchanges the messages of an operation with the other ranks.
     void carry(const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         what_ = what;
         ++operations_;
@@ -131,7 +130,7 @@ private:
             abort();
             throw;
         }
-        // All messages are complete, so the ranks can go on after these errors.
+        // All messages are complete, so the ranks can go on after the errors below.
         if (all.truncated) std::rethrow_exception(all.truncated);
         std::size_t expected = 0;
         for (std::size_t i = 0; i != peers(); ++i) expected += what_.sends(source(i)) ? what_.bytes : 0;
@@ -159,11 +158,11 @@ private:
         return {requests_.data() + p % in_flight * requests_of_a_piece(), requests_of_a_piece()};
     }
 
-    /// Starts to move one piece of every peer's message: the bytes after the first `done`.
+    /// Starts to receive and send one piece of each peer's message, after the message's first `done` bytes.
     void post(std::span<request> piece, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(wire_.piece(), what_.bytes - done);
-        // A piece must not match one of a message with another size or other roots, or, if ranks are out of step, of
-        // the previous or next operations.
+        // A piece must not match a piece of a message of another size or with other roots. If ranks are out of step, it
+        // must not match a piece of the previous or next operations.
         const std::size_t size = ceil_div(what_.bytes, wire_.piece()) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
         // Every rank starts with another peer, so that no rank is the first destination of all.
@@ -179,7 +178,7 @@ private:
         }
     }
 
-    /// Waits for a piece of all messages, even after an error, because the others still use the caller's memory.
+    /// Waits for a piece of all messages, even after an error, because other messages still use the caller's memory.
     void await(std::span<request> piece, outcome& all) {
         for (std::size_t i = 0; i != piece.size(); ++i) {
             wire_completion of;
@@ -198,8 +197,8 @@ private:
         }
     }
 
-    // Acknowledgements use `ack_tag`, and each operation receives one from each peer. A rank that gives up sends each
-    // peer one more.
+    // Each operation receives an acknowledgement (`ack_tag`) from each peer. A rank that gives up sends each peer
+    // another.
 
     bool timed() const { return timeout_ != std::chrono::milliseconds::zero(); }
 
@@ -230,7 +229,7 @@ private:
     }
 
     /// Checks the peers' acknowledgements. Acknowledges to each peer as soon as the wire is done with all messages to
-    /// it, so that a peer that receives nothing does not delay the others.
+    /// that peer. So a peer that receives nothing does not delay the others.
     void acknowledge() {
         check_acknowledgements();
         for (std::size_t i = 0; all_posted_ && i != peers(); ++i) {
@@ -267,15 +266,13 @@ private:
         time_out(std::move(silent));
     }
 
-    // Failure.
-
     bool complete(request& r) {
         const wire_completion of = wire_.test(r);
         if (of.truncated) std::rethrow_exception(of.truncated);
         return of.complete;
     }
 
-    /// Peers with incomplete messages of a piece.
+    /// Peers to or from which the message of a piece is incomplete.
     std::vector<int> unfinished(std::span<request> piece) {
         std::vector<int> ranks;
         for (std::size_t i = 0; i != peers(); ++i) {
@@ -285,8 +282,7 @@ private:
         return ranks;
     }
 
-    /// Throws timeout_error for the ranks `missing`. A peer's acknowledgement comes first: if it has given up, its
-    /// cause is the true one.
+    /// Throws timeout_error for the ranks `missing`. But if a peer has acknowledged a failure, throws that true cause.
     [[noreturn]] void time_out(std::vector<int> missing) {
         check_acknowledgements();
         std::sort(missing.begin(), missing.end());
@@ -295,7 +291,7 @@ private:
                                 detail::not_heard_from(detail::world_ranks(world_ranks_, missing)));
     }
 
-    /// Throws the family's first failure again, if any. Tells the peers before, so that they do not wait.
+    /// If the family has failed, tells the peers, so that they do not wait, and throws the first failure again.
     void refuse_after_failure() {
         if (!failure_->any()) return;
         abort();
@@ -318,7 +314,7 @@ private:
                     wire_.post_send(sent, reinterpret_cast<const std::byte*>(&acknowledgements_->abort),
                                     acknowledgements_->abort.bytes(), destination(i), ack_tag);
                 } catch (const error&) {
-                    // The caller throws the first failure. This peer notices at its deadline.
+                    // The caller throws the first failure. A peer that was not told notices at its deadline.
                 }
                 wire_.abandon(sent);
             }
@@ -346,12 +342,12 @@ private:
     std::size_t requests_of_a_piece() const { return 2 * peers(); }
     int world_rank(int r) const { return world_ranks_[static_cast<std::size_t>(r)]; }
 
-    /// Rank i + 1 before this one, modulo the number of ranks.
+    /// Rank that is i + 1 below this rank, modulo the number of ranks.
     int source(std::size_t i) const { return (wire_.rank() + wire_.size() - 1 - static_cast<int>(i)) % wire_.size(); }
-    /// Rank i + 1 after this one, modulo the number of ranks.
+    /// Rank that is i + 1 above this rank, modulo the number of ranks.
     int destination(std::size_t i) const { return (wire_.rank() + 1 + static_cast<int>(i)) % wire_.size(); }
 
-    // Few enough that a piece completes often as long as bytes flow: poll_until sleeps otherwise.
+    // Pieces in flight of each message: few, so that one completes often while bytes flow. poll_until sleeps otherwise.
     static constexpr std::size_t in_flight = 8;
     static constexpr std::size_t operation_tags = 4;
     static constexpr std::size_t size_tags = 8191;
@@ -362,20 +358,19 @@ private:
     Wire wire_;
     std::chrono::milliseconds timeout_;
     detail::call_log log_;
-    std::vector<int> world_ranks_;                    // of this wire's ranks
+    std::vector<int> world_ranks_;                    // [r]: world rank of the wire's rank r
     std::shared_ptr<detail::first_failure> failure_;  // of the family
-    std::vector<request> requests_;                   // of `in_flight` pieces; a receive and a send for each peer
+    std::vector<request> requests_;                   // of `in_flight` pieces, each a receive and a send for each peer
     std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
     std::vector<request> ack_receives_;  // [i] is from source(i)
     std::vector<request> ack_sends_;     // [i] is to destination(i)
     std::vector<bool> acknowledged_;     // [i]: the operation's acknowledgement to destination(i) is posted
-    bool all_posted_ = false;            // all pieces of the operation
+    bool all_posted_ = false;            // true: all pieces of the operation are posted
     bool aborted_ = false;
 
-    // The current operation, and the number of operations so far.
-    detail::operation_in_call what_;
-    std::size_t operations_ = 0;
-    std::chrono::steady_clock::time_point deadline_;
+    detail::operation_in_call what_;                  // the current operation
+    std::size_t operations_ = 0;                      // number of operations so far
+    std::chrono::steady_clock::time_point deadline_;  // of the current operation
 };
 
 }  // namespace zeropp

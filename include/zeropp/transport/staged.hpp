@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A host transport under device memory.
+/// A transport of device memory over a host transport.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -21,7 +21,7 @@ namespace zeropp {
 /// device. So an MPI without support for CUDA serves GPUs.
 ///
 /// Operations block the caller until the copy back is enqueued, because the host reads the data. The pinned buffers
-/// grow to the largest operation and stay: run that one first if the hot path must not allocate. If an operation of
+/// grow to the largest operation and stay: run the largest first if the hot path must not allocate. If an operation of
 /// `Transport` fails, they are never freed.
 template <transport_on<host> Transport>
 class staged : public adaptor<staged<Transport>, Transport> {
@@ -61,7 +61,7 @@ private:
 
         /// Keeps the memory until the work before `event` is complete.
         void keep_until(cuda_stream::event event) { memory_.get_deleter().used = std::move(event); }
-        /// Blocks until that work is complete.
+        /// Blocks until the work before the event of `keep_until` is complete.
         void wait() const { memory_.get_deleter().used.wait(); }
 
         /// Discards the contents if the buffer has to grow.
@@ -98,8 +98,7 @@ private:
         std::size_t size_ = 0;
     };
 
-    /// Copies to `down_` and waits. First waits for the last operation's copy from `up_`, which may be on another
-    /// stream.
+    /// Copies to the pinned buffer `down_`, and waits. First waits for the last copy out of `up_`, on any stream.
     void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
         up_.wait();
         down_.reserve(bytes);

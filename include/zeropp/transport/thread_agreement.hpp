@@ -35,20 +35,20 @@ public:
         thread_presence& presence_;
     };
 
-    /// Notes a sign of life.
     void hear() { heard_ = clock::now(); }
 
-    /// Notes that no thread of the rank will come again.
+    /// Notes that no thread of the rank will call again.
     void leave() { left_ = true; }
 
-    /// True if the rank has left, or has not been heard for `timeout` since its last operation and `since`.
+    /// True if the rank has left. Also if no thread of it is in an operation, and no sign of life has come for
+    /// `timeout`, counted from `since` at the earliest.
     bool is_dead(clock::time_point since, std::chrono::milliseconds timeout) const {
         return left_ || (operations_ == 0 && clock::now() >= deadline_after(timeout, std::max(since, heard_.load())));
     }
 
 private:
-    std::atomic<int> operations_ = 0;                      // threads of the rank that are in operations
-    std::atomic<clock::time_point> heard_ = clock::now();  // when the last of them left its operation
+    std::atomic<int> operations_ = 0;                      // number of the rank's threads in operations
+    std::atomic<clock::time_point> heard_ = clock::now();  // time of the last sign of life
     std::atomic<bool> left_ = false;
 };
 
@@ -57,9 +57,9 @@ class thread_agreement {
 public:
     explicit thread_agreement(std::size_t ranks) : came_(ranks), excluded_(ranks) {}
 
-    /// Returns the survivors in order, equal on all callers: the ranks that called before the agreement, except
-    /// excluded ones. Blocks until every other rank is excluded or is_dead(rank). One caller runs `make(survivors)`
-    /// before any returns. A later caller gets the survivors at once, and is none of them.
+    /// Returns the survivors in increasing order, equal on all callers: ranks that called `agree` before the agreement,
+    /// except excluded ones. Blocks until each rank has called, is excluded, or `is_dead(rank)`. One caller runs
+    /// `make(survivors)` before any call returns. A later caller gets the survivors at once, and is none of them.
     template <class IsDead, class Make>
     std::vector<int> agree(int rank, std::span<const int> excluded, IsDead is_dead, Make make) {
         bool entered = false;
@@ -86,8 +86,8 @@ public:
 
 private:
     std::mutex mutex_;
-    std::vector<char> came_;      // by rank
-    std::vector<char> excluded_;  // by rank
+    std::vector<char> came_;      // [r] != 0: rank r has called `agree`
+    std::vector<char> excluded_;  // [r] != 0: a caller has excluded rank r
     bool agreed_ = false;
     std::vector<int> survivors_;
 };

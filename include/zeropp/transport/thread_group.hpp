@@ -38,15 +38,15 @@ struct thread_family {
 
     const std::chrono::milliseconds timeout;
     std::vector<thread_presence> presence;  // by world rank
-    std::mutex mutex;                       // locked before a group's
+    std::mutex mutex;                       // locked before the mutex of a group
     std::vector<std::weak_ptr<group>> groups;
     std::exception_ptr cause;     // the first failure
-    clock::time_point failing{};  // when the wait began that timed out, or the time of another failure
+    clock::time_point failing{};  // when the wait began that timed out, or time of another failure
 
-    /// A family that survivors of this one have made.
+    /// A family that survivors of this family have made by `shrink`.
     struct heir {
         std::weak_ptr<thread_family> family;
-        std::vector<int> members;  // world ranks here, by world rank there
+        std::vector<int> members;  // [r]: world rank that rank r of the heir has in this family
     };
     std::vector<heir> heirs;
 
@@ -58,35 +58,35 @@ struct thread_family {
         end_groups();
     }
 
-    /// Fails the family with the exception why(), because a rank has waited since `began` for a meeting of `g`. Does
+    /// Fails the family with the exception `why()`, because a rank has waited since `began` for a meeting of `g`. Does
     /// nothing if that meeting has taken place meanwhile.
     template <class Why>
     void fail_unless_met(group& g, std::uint64_t meeting, clock::time_point began, Why why);
 
-    /// Fails the family, and every family of survivors to which `rank` belongs.
+    /// Fails this family, and every family of survivors to which `rank` belongs.
     [[gnu::cold]] void abort(int rank, const std::exception_ptr& why) {
         fail(why);
         for (const auto& [family, its_rank] : heirs_of(rank)) family->abort(its_rank, why);
     }
 
-    /// Notes that the thread of `rank` has ended, so that survivors do not wait for it.
+    /// Notes that no thread of `rank` will call again, so that survivors do not wait for this rank.
     void leave(int rank) {
         presence[static_cast<std::size_t>(rank)].leave();
         for (const auto& [family, its_rank] : heirs_of(rank)) family->leave(its_rank);
     }
 
 private:
-    /// Keeps the cause if it is the first. Requires the lock.
+    /// Keeps `why` if it is the first failure. Requires the lock on `mutex`.
     void note(const std::exception_ptr& why, clock::time_point since) {
         if (cause) return;
         cause = why;
         failing = since;
     }
 
-    /// Ends the meetings of all groups with the cause, which does not change any more.
+    /// Ends the meetings of all groups with `cause`, which does not change any more.
     void end_groups();
 
-    /// Families of survivors to which `rank` belongs, and its rank in each.
+    /// Families of survivors to which `rank` belongs, and the rank's number in each.
     std::vector<std::pair<std::shared_ptr<thread_family>, int>> heirs_of(int rank) {
         const std::lock_guard lock(mutex);
         std::vector<std::pair<std::shared_ptr<thread_family>, int>> found;
@@ -101,12 +101,12 @@ private:
     }
 };
 
-/// Ranks that meet. One object is shared by all of them.
+/// Ranks that meet. All of them share one object.
 struct thread_family::group : std::enable_shared_from_this<group> {
     group(std::shared_ptr<thread_family> f, std::vector<int> ranks)
         : relatives(std::move(f)), slots(ranks.size()), world_ranks(std::move(ranks)) {}
 
-    /// Makes a group of ranks with these world ranks, in the family `f`.
+    /// Makes a group of `ranks`, world ranks of the family `f`.
     static std::shared_ptr<group> make(std::shared_ptr<thread_family> f, std::vector<int> ranks) {
         auto made = std::make_shared<group>(std::move(f), std::move(ranks));
         made->join_family();
@@ -116,17 +116,16 @@ struct thread_family::group : std::enable_shared_from_this<group> {
     struct slot {
         operation_in_call what;
         const std::byte* send = nullptr;
-        // Events of the execution's type, which is equal on all ranks. `ready`: `send` can be read. `done`: this rank
-        // has copied from all others.
-        const void* ready = nullptr;
-        const void* done = nullptr;
+        // Pointers to events of the execution's type, which is equal on all ranks.
+        const void* ready = nullptr;  // after this event, other ranks can read `send`
+        const void* done = nullptr;   // before this event, this rank has copied from all others
         std::span<const int> members = {};
         std::weak_ptr<group> child = {};
     };
 
     std::shared_ptr<thread_family> relatives;
     std::vector<slot> slots;
-    std::vector<int> world_ranks;  // world rank of each slot
+    std::vector<int> world_ranks;  // [r]: world rank of rank r
 
     std::mutex mutex;
     std::condition_variable changed;
@@ -136,7 +135,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
     std::exception_ptr cause;                                 // the failure after which no meeting takes place
 
     thread_agreement agreement{slots.size()};
-    std::shared_ptr<group> survivors;                            // made by the agreement
+    std::shared_ptr<group> survivors;                            // group of the survivors, which the agreement makes
     std::vector<char> shrunk = std::vector<char>(slots.size());  // [r] != 0: rank r has got `survivors`
 
     void join_family() {
@@ -154,7 +153,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         changed.notify_all();
     }
 
-    /// Returns true on the last rank to come, and releases the others.
+    /// Counts one more rank that has come. The last rank releases the others, and gets true. Requires `mutex` locked.
     bool last_to_arrive() {
         if (++arrived != slots.size()) return false;
         arrived = 0;
@@ -163,7 +162,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return true;
     }
 
-    /// Returns when all ranks have called it. Throws the family's failure if one of them never will.
+    /// Returns when all ranks have called `meet`. Throws the family's failure if that comes first.
     void meet(int rank, const operation_in_call& what) {
         const auto began = clock::now();
         const auto deadline = deadline_after(relatives->timeout, began);
@@ -197,8 +196,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return ranks;
     }
 
-    /// Scope after a meeting that ranks leave together. They read each other's memory in it, so none may leave before
-    /// the others are done, even after a failure. Every rank comes to the destructor, so it cannot hang.
+    /// Scope after a meeting, which ranks leave together. In it, ranks read each other's memory, so none may leave
+    /// before the others are done, even after a failure. The destructor cannot hang, because every rank comes to it.
     class together {
     public:
         explicit together(group& g) : group_(g) {}
@@ -221,8 +220,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return relatives->presence[static_cast<std::size_t>(world_rank(rank))];
     }
 
-    /// Meets the other ranks and enqueues this rank's copies on `exec`. A stream waits for the other streams by events;
-    /// the host does not wait for the data.
+    /// Meets the other ranks, and enqueues on `exec` the copies of all messages to this rank. Streams wait for one
+    /// another by events. The calling thread waits for the other ranks, and not for work on streams.
     template <class E>
     void exchange(const E& exec, int rank, const operation_in_call& what, const std::byte* send, std::byte* recv) {
         const thread_presence::in_operation here(presence_of(rank));
@@ -250,7 +249,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
             failure = std::current_exception();
         }
         if constexpr (!std::same_as<E, host>) {
-            // Not `meet`, which can throw: a rank with a failure still owes the others its event.
+            // Not `meet`, which can throw: a rank with a failure must come too, because the others wait for its event.
             {
                 const together until_all_have_recorded(*this);
             }
@@ -259,10 +258,10 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         if (failure) std::rethrow_exception(failure);
     }
 
-    /// Group of `members`, the same object on all of them.
+    /// Group of `members`, one object for all of them.
     std::shared_ptr<group> split(int rank, const operation_in_call& what, std::span<const int> members) {
         const thread_presence::in_operation here(presence_of(rank));
-        // The first rank of a list makes the group before the meeting. If that throws, no rank is waiting yet.
+        // The first rank of a list makes the group before the meeting: the others take the group right after it.
         std::shared_ptr<group> own;
         if (!members.empty() && members.front() == rank) {
             own = make(relatives, std::vector<int>(members.size()));
@@ -279,12 +278,12 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return at(members.front()).child.lock();
     }
 
-    /// Fails the family, agrees with the other ranks on the survivors, and returns their group and their ranks here.
+    /// Fails the family and agrees on the survivors. Returns the survivors' group, and their ranks in this group.
     std::pair<std::shared_ptr<group>, std::vector<int>> shrink(int rank, std::span<const int> excluded) {
         require_excluded(name, excluded, rank, static_cast<int>(slots.size()));
         relatives->fail(std::make_exception_ptr(
             peer_error(std::string(name) + ": rank " + std::to_string(world_rank(rank)) + " has called shrink")));
-        const auto since = relatives->failing;  // does not change any more
+        const auto since = relatives->failing;  // read without a lock: only the first failure sets it
         const auto is_dead = [&](int r) { return presence_of(r).is_dead(since, relatives->timeout); };
         auto ranks = agreement.agree(rank, excluded, is_dead, [&](const auto& those) { make_survivors(those); });
         if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
@@ -296,10 +295,10 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return {survivors, std::move(ranks)};
     }
 
-    /// Makes the group of `ranks`, in a family of its own.
+    /// Makes the group of the survivors `ranks`, in a new family.
     void make_survivors(const std::vector<int>& ranks) {
         if (ranks.empty()) return;
-        // They may shrink another transport of the family next, one after the other.
+        // A sign of life: survivors may next shrink another transport of this family, one rank after the other.
         for (const int r : ranks) presence_of(r).hear();
         const int size = static_cast<int>(ranks.size());
         const auto family = std::make_shared<thread_family>(transport_options{relatives->timeout}, size);
@@ -308,7 +307,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         relatives->heirs.push_back({family, detail::world_ranks(world_ranks, ranks)});
     }
 
-    /// Throws precondition_error with all ranks' operations if they differ.
+    /// Throws precondition_error with the operations of all ranks if these differ.
     void require_same_operation() const {
         const operation& first = slots.front().what;
         if (std::all_of(slots.begin(), slots.end(), [&](const slot& s) { return first == s.what; })) return;

@@ -22,8 +22,8 @@
 
 namespace zeropp {
 
-/// Connects threads of one process through shared memory. Each rank's handle belongs to one thread, and to the
-/// executions on which it enqueues. Copies of a handle are the same rank. On GPUs, each thread enqueues on its own
+/// Connects threads of one process through shared memory. Each rank has a handle, for one thread and the executions on
+/// which that thread enqueues. Copies of a handle stand for the same rank. On GPUs, each thread enqueues on its own
 /// stream: the threads meet, and their streams wait for one another by events.
 ///
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
@@ -48,7 +48,7 @@ public:
     /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& /*problem*/) { log_.begin(call.primitive); }
 
-    /// On host executions in its turn; on a stream, meeting and copies are the calling thread's.
+    /// On a host execution, `what` runs in its turn. On a stream, this thread meets the others and enqueues the copies.
     template <execution E>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
         const auto work = [g = group_, rank = rank_, named = log_.next(what), send, recv](const auto& on) {
@@ -67,24 +67,25 @@ public:
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
-    /// Survivors of a failure: see shrinkable_transport. A rank counts as dead if it calls neither an operation nor
-    /// `shrink` within the timeout, or has called `leave`; without a timeout, only then. The timeout counts from the
-    /// rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have waited
-    /// for in vain is not waited for again, and the others must call `shrink` within the timeout after their error.
+    /// Transport of the survivors of a failure, see shrinkable_transport. A rank is dead if it has called `leave`; with
+    /// a timeout, also if it calls neither an operation nor `shrink` for that long. The time counts from the rank's
+    /// last operation or `shrink`, or from the beginning of the failed wait if that is later. So survivors do not wait
+    /// again for a rank that they have waited for in vain. They must call `shrink` within the timeout after their
+    /// error.
     shrunk<thread_transport> shrink(std::span<const int> excluded = {}) {
         auto [survivors, ranks] = group_->shrink(rank_, excluded);
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
         return {thread_transport(std::move(survivors), static_cast<int>(self - ranks.begin()), {}), std::move(ranks)};
     }
 
-    /// Makes every waiting or later call throw peer_error of `reason`: on all ranks of all transports that were split
-    /// from one another, and of those that this rank and other survivors have got from `shrink`.
+    /// Makes every waiting or later call throw peer_error of `reason`, on all ranks: of all transports that were split
+    /// from one another, and of the transports that this rank and other survivors have got from `shrink`.
     void abort(const std::string& reason) {
         group_->relatives->abort(group_->world_rank(rank_), std::make_exception_ptr(peer_error(reason)));
     }
 
-    /// Notes that no thread of this rank will call again, so that survivors do not wait for it. run_on_threads does so
-    /// at the end of each thread.
+    /// Notes that no thread of this rank will call again: survivors do not wait for it. run_on_threads does so at the
+    /// end of each thread.
     void leave() { group_->relatives->leave(group_->world_rank(rank_)); }
 
 private:
@@ -100,7 +101,7 @@ private:
 };
 
 namespace detail {
-/// run_on_threads with work(held, transport). No template, so that a program compiles it once.
+/// run_on_threads for `work(held, transport)`. It is no template, so that a program compiles it once.
 inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), void* held, transport_options options) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);
     std::vector<std::exception_ptr> own_failures(handles.size());
@@ -144,9 +145,9 @@ inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), vo
 }
 }  // namespace detail
 
-/// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
-/// collectives throw peer_error. Then throws the exception of the lowest rank; peer_error only if no rank threw another
-/// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
+/// Runs `work(transport)` on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
+/// collectives throw peer_error. Then throws the exception of the lowest rank, and peer_error only if no rank threw
+/// another one. If a thread cannot be started, the others get peer_error too, and the caller that thread's exception.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
     const auto call = [](void* held, thread_transport& transport) { (*static_cast<Work*>(held))(transport); };

@@ -29,8 +29,8 @@ namespace zeropp {
 ///                                         `recv` do not overlap
 ///   `split(members)` returns a transport of `members`: ranks of this one, in their new order, with this rank among
 ///                    them. The lists of any two ranks are equal or disjoint. Blocks the caller
-/// A transport that can also `broadcast` is a broadcasting_transport_on. A transport around another one derives from
-/// `adaptor`, which forwards every call; another with one function for all operations, from `operations`.
+/// A transport with a `broadcast` is a broadcasting_transport_on. A transport around another one derives from
+/// `adaptor`, which forwards every call. A transport with one function for all operations derives from `operations`.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
                        requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv,
@@ -43,11 +43,12 @@ concept transport_on = execution<E> && std::movable<T> &&
                        };
 
 /// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
-/// broadcast, as for one around another, its member `broadcasts<E>()` says so, see can_broadcast.
+/// broadcast, as with any_transport, its member `broadcasts<E>()` says so, see can_broadcast.
 ///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, r < roots.
-///                                               A root's `send` may be recv + rank() * bytes; on other ranks it is not
-///                                               read. Requires 0 < roots <= size(). With one root this is NCCL's and
-///                                               MPI's broadcast from rank 0, with size() roots an all_gather
+///                                               A root's `send` may be recv + rank() * bytes. Other ranks'
+///                                               `send` is not read. Requires 0 < roots <= size(). With one root
+///                                               this is NCCL's and MPI's broadcast from rank 0, with size()
+///                                               roots an all_gather
 template <class T, class E>
 concept broadcasting_transport_on =
     transport_on<T, E> && requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
@@ -57,20 +58,20 @@ concept broadcasting_transport_on =
 template <class T>
 struct shrunk {
     T next;
-    /// Rank of each of its ranks on the transport or communicator that was shrunk, in increasing order.
+    /// [r]: rank that rank r of `next` had on the transport or communicator that was shrunk. In increasing order.
     std::vector<int> survivors;
 };
 
 /// A transport from which the survivors of a failure make a smaller one, as with MPIX_Comm_shrink and ncclCommShrink.
-///   `shrink(excluded)` returns a transport of the ranks that are left, renumbered in the order of their ranks, and
-///                      these ranks, equal on all of them. Blocks the caller. Collective over the survivors, at most
-///                      once on each transport. It fails the transport and all that are split from it or from a common
-///                      parent: on all ranks, their waiting and later operations throw
+///   `shrink(excluded)` returns a transport of the survivors, renumbered in the order of their ranks, and their old
+///                      ranks, equal on all survivors. Blocks the caller. Collective over the survivors, at most once
+///                      on each transport. Fails all transports that were split from one another: on all ranks, their
+///                      waiting and later operations throw
 /// A rank that calls too late, or is excluded, throws excluded_error. `excluded` are other ranks of this transport,
 /// equal on all survivors. Threads and MPI find dead ranks by themselves; there, `excluded` names further ranks. On
-/// NCCL and process groups it must name all ranks to leave out. No operation may be in flight on an execution: `wait`
-/// first, even if it throws. Workspaces, residuals, partitions and replicas depend on the number of ranks: make new
-/// ones.
+/// NCCL and process groups, `excluded` must name all ranks to leave out. No operation may be in flight on an
+/// execution: `wait` first, even if it throws. Workspaces, residuals, partitions and replicas depend on the number of
+/// ranks: make new ones.
 template <class T>
 concept shrinkable_transport = requires(T& t, std::span<const int> excluded) {
     { t.shrink(excluded) } -> std::same_as<shrunk<T>>;
@@ -91,10 +92,10 @@ bool can_broadcast(const T& transport) {
 /// The collective that a rank is about to run, for transports that watch (`counting`, `checked`) or name it in errors.
 struct collective_call {
     short_text primitive;
-    /// Elements in the whole tensor.
+    /// Number of elements of the whole tensor.
     std::uint64_t elements = 0;
     short_text element;
-    /// Quantizers of all hops, by name.
+    /// Names of the quantizers of all hops.
     agreed_text quantizer;
     /// Other settings that the ranks must agree on, in words.
     agreed_text options;
@@ -105,13 +106,13 @@ struct collective_call {
 };
 
 namespace detail {
-/// World ranks of a transport's ranks: of the world itself, or of a split of `members` from a transport with world
-/// ranks `parent`.
+/// World ranks of a transport of all `size` ranks.
 inline std::vector<int> world_ranks(int size) {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
 }
+/// World ranks of `members`, ranks of a transport with world ranks `parent`.
 inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
@@ -143,7 +144,7 @@ inline std::vector<int> other_ranks(int size, std::span<const int> ranks) {
                           " is left out; the ranks that go on are " + text_of(survivors));
 }
 
-/// Shrinks `from.next` to the ranks `kept` among `from.survivors`. Survivors stay ranks of the first transport.
+/// Shrinks `from.next` to the ranks `kept` of `from.survivors`, which stay ranks of the transport shrunk first.
 template <shrinkable_transport T>
 void shrink_to(shrunk<T>& from, std::span<const int> kept) {
     std::vector<int> excluded;
@@ -156,8 +157,8 @@ void shrink_to(shrunk<T>& from, std::span<const int> kept) {
     from.survivors = world_ranks(from.survivors, again.survivors);
 }
 
-/// Returns make(left), a T of the survivors, and their ranks. If another rank dies meanwhile, the others shrink again;
-/// `make` then leaves `left.next` in place.
+/// Returns `make(left)`, a T of the survivors, and the survivors' ranks. If another rank dies meanwhile, `make` throws
+/// and must leave `left.next` in place: the others shrink again.
 template <class T, shrinkable_transport Transport, class Make>
 shrunk<T> connect(shrunk<Transport> left, Make make) {
     for (;;) {
@@ -184,7 +185,7 @@ void begin_collective(T& transport, const collective_call& call, const std::stri
 }
 
 /// Blocks until `exec` has completed all its work, including operations of `transport`; throws the exception of failed
-/// work. Calls the transport's member `wait` if it has one: its operations may never end by themselves.
+/// work. Calls the transport's member `wait` if there is one: operations may never end by themselves.
 template <class T, execution E>
 void wait_for(T& transport, const E& exec) {
     if constexpr (requires { transport.wait(exec); }) {

@@ -19,27 +19,27 @@ struct wire_completion {
     bool complete = false;
     /// Bytes received; 0 for a send.
     std::size_t bytes = 0;
-    /// The network's error if a received message was longer than its buffer. The peers can go on.
+    /// The network's error if a received message was longer than its buffer. The ranks can go on.
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, buffered or not. Messages of one sender and tag, from 0 to 32767, go into the
-/// receives posted for these, in order, each once; none is lost. One shorter than its buffer completes the receive.
-/// Functions do not block, and throw the network's errors; a post that throws leaves no message.
+/// Messages between a group of ranks, buffered or not. Messages of one sender and one tag (0 to 32767) go into the
+/// receives for that sender and tag, in order, each once; no message is lost. A message shorter than its buffer
+/// completes the receive. Functions do not block, and throw the network's errors. A post that throws leaves no message.
 ///   `rank()`, `size()`
 ///   `request`             a message on its way; inactive if default-constructed
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
-///                         start a message. Its memory and `r` stay in place until it is complete
-///   `test(r)`             state of the message, which makes `r` inactive once complete. Inactive requests are complete
+///                         start a message. Its memory and `r` stay in place until the message is complete
+///   `test(r)`             state of the message; if complete, makes `r` inactive. An inactive `r` is complete
 ///   `active(r)`           true if `r` stands for a message
-///   `cancel(r)`           cancels a receive: `test` finds it complete, or perhaps never if bytes of it have arrived.
-///                         Does nothing to a send
+///   `cancel(r)`           cancels a receive: `test` then finds it complete; perhaps never, if some of its bytes have
+///                         arrived. Does nothing to a send
 ///   `abandon(r)`          makes `r` inactive. The message may still use its memory
 ///   `space`               memory that the wire reads and writes: host_space or device_space
-///   `name`                of the transport, for errors
+///   `name`                name of the transport in errors
 ///   `piece()`             bytes of the pieces in which long messages travel, equal on all ranks
-///   `split(members)`      a wire of `members`, as a transport's split. All ranks call it; one with an empty list only
-///                         takes part, and gets nothing
+///   `split(members)`      a wire of `members`, as a transport's split. All ranks call it; a rank with an empty list
+///                         gets no wire
 ///   `require_other_threads()`  throws precondition_error unless any thread may call the functions
 ///   `keep()`              called after a failure: destruction must not wait for other ranks
 template <class W>
@@ -63,7 +63,7 @@ concept wire =
         w.keep();
     };
 
-/// A wire that survivors of a failure can make smaller. Neither function waits for dead ranks.
+/// A wire from which survivors of a failure make a smaller one. Neither function waits for dead ranks.
 ///   `revoke()`  ends all messages, pending and later ones, in errors: of this wire and of all that were split from it
 ///               or from a common parent, on all ranks. Throws precondition_error if the network cannot do so
 ///   `shrink(excluded, timeout)`  after `revoke`: survivors as in shrinkable_transport, agreed on by the network.

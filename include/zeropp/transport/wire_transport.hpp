@@ -27,10 +27,10 @@ namespace zeropp {
 /// Makes a transport of a wire: operations in the order of their execution, splits, timeouts and failure, as
 /// peer_exchange describes them.
 ///
-/// After a failure, this transport and all of its family, those that were split from it or from a common parent, throw
-/// the first error again, and `keep` their wires. Destruction does not block.
+/// After a failure, this transport and its family (all transports that were split from one another) throw the first
+/// error again. They call `keep` on their wires, so that destruction does not block.
 ///
-/// Device memory: operations wait for the stream, block until the bytes have arrived, and cannot be captured.
+/// Device memory: operations wait for the stream, and block until bytes have arrived. CUDA graphs cannot capture them.
 template <wire Wire>
 class wire_transport : public operations<wire_transport<Wire>> {
 public:
@@ -49,8 +49,8 @@ public:
     /// Names the collective in errors of later operations. See begin_collective.
     void begin(const collective_call& call, const std::string& /*problem*/) { peers_->begin(call.primitive); }
 
-    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A
-    /// stream is waited for first, because wires know nothing of streams.
+    /// Runs `what` in its turn on host executions; on `host`, and executions derived from `host`, on the calling
+    /// thread. On a stream, first waits for the stream's work, because wires know nothing of streams.
     template <execution E>
         requires std::same_as<typename E::space, typename Wire::space>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
@@ -65,7 +65,7 @@ public:
         }
     }
 
-    /// With a timeout the ranks first meet within it. The wire's own split has no deadline: a rank that dies after the
+    /// With a timeout, the ranks first meet within it. The wire's own split has no deadline: a rank that dies after the
     /// meeting may leave the others waiting. Requires that no operation is in flight on a queue.
     wire_transport split(std::span<const int> members) {
         const bool listed = std::ranges::find(members, rank()) != members.end();
@@ -90,7 +90,7 @@ public:
         return wire_transport(std::make_unique<exchange>(std::move(*part), *peers_, members));
     }
 
-    /// Survivors of a failure: see shrinkable_transport and shrinkable_wire. The timeout limits it.
+    /// Transport of the survivors, see shrinkable_transport and shrinkable_wire. The timeout limits the agreement.
     shrunk<wire_transport> shrink(std::span<const int> excluded = {})
         requires shrinkable_wire<Wire>
     {
@@ -104,7 +104,7 @@ public:
     }
 
 protected:
-    /// Blocks until all ranks have called it, within the timeout. Returns at once without a timeout.
+    /// Blocks until all ranks have called `meet`, within the timeout. Returns at once without a timeout.
     void meet() const { peers_->meet({operation::split}); }
 
 private:
