@@ -205,8 +205,8 @@ TEST_CASE("a quotient is a product with both parts of an inverse", "[quantizer][
         }
     }
     CHECK(wrong == 0);
-    // For other divisors, dividends next to the products with the middle of two floats, where rounding changes; also the
-    // smallest that is not tiny and the largest, of either sign.
+    // For other divisors, dividends next to the products with the middle of two floats, where rounding changes. Also
+    // the smallest that is not tiny and the largest, of either sign.
     random_source random(34);
     for (int i = 0; i != 200'000; ++i) {
         const auto d = static_cast<float>(1 + random.below(i % 2 == 0 ? 255 : (1u << 20) - 1));
