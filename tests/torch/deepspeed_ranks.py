@@ -109,6 +109,7 @@ def main(results):
         found[name] = {
             "losses": losses, "inter_node": zeropp.stats(engine).inter_node, "skipped": engine.skipped_steps, **by_use
         }
+        return engine
 
     for dtype in ("fp32", "bf16"):
         engine = engine_of(dtype)
@@ -116,7 +117,7 @@ def main(results):
     for dtype in TYPES:
         ours(f"{dtype} lossless", {"preset": "lossless"})
     ours("fp32 lossless offloaded", {"preset": "lossless"}, OFFLOADED, steps=6)
-    ours("fp32 4bit", {})
+    engine = ours("fp32 4bit", {})
     ours("fp16 4bit offloaded", {}, OFFLOADED)
     ours("fp32 4bit lora", {"preset": "4bit"}, lora=True)
     ours("fp32 2bit error feedback", {
@@ -125,7 +126,14 @@ def main(results):
     # Last, because DeepSpeed keeps the groups of hpZ for all later engines of a process.
     hpz = {"zero_hpz_partition_size": 2}
     for dtype in ("fp32", "bf16"):
-        ours(f"{dtype} lossless hpz", {"preset": "lossless"}, hpz)
+        ours(f"{dtype} lossless hpz", {"preset": "lossless"}, hpz, steps=6)
+
+    of = {"parameter": engine.module[0].weight, "configuration": engine._config, "optimizer": engine.optimizer}
+    found["missing"] = [
+        f"{name}.{attribute}" for name, attributes in zeropp.PRIVATE_ATTRIBUTES.items()
+        for attribute in attributes if not hasattr(of[name], attribute)
+    ]
+    found["listed"] = sorted(zeropp.PRIVATE_ATTRIBUTES["parameter"])
 
     # A restart goes on with the same losses.
     restarted = "bf16", KEYS | hpz, {"ranks_per_node": 2, "error_feedback": True}

@@ -1,9 +1,11 @@
 """DeepSpeed's ZeRO-3 with zeropp's collectives, beside its own: four ranks on two nodes, in deepspeed_ranks.py."""
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -78,8 +80,18 @@ def test_bytes_between_nodes_are_those_of_the_shards(found, dtype):
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_hpz_gathers_weights_between_nodes_once_a_step(found, dtype):
     of_all, of_groups = (found[f"{dtype} lossless{hpz}"]["gathers"] for hpz in ("", " hpz"))
+    steps = len(found[f"{dtype} lossless hpz"]["losses"]) // MICROBATCHES
     # Groups have the initial weights from the start.
-    assert of_all * (STEPS - 1) == of_groups * 2 * MICROBATCHES * STEPS
+    assert of_all * (steps - 1) == of_groups * 2 * MICROBATCHES * STEPS
+
+
+def test_attributes_of_deepspeed_are_listed_and_exist(found):
+    version = importlib.metadata.version("deepspeed")
+    assert found["missing"] == [], f"DeepSpeed {version} lacks attributes that zeropp_torch.deepspeed uses"
+    # Ours are ds_zeropp, and ds_quant_scale, which DeepSpeed gives to frozen weights in 8 bits alone.
+    package = pathlib.Path(importlib.util.find_spec("zeropp_torch").origin).parent
+    used = set(re.findall(r"\b(ds_\w+)", (package / "deepspeed.py").read_text())) - {"ds_zeropp", "ds_quant_scale"}
+    assert sorted(used) == found["listed"]
 
 
 def test_what_is_refused(found):

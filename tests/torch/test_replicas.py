@@ -190,14 +190,15 @@ def test_accumulation_without_the_all_reduce(ranks):
 
 
 def microbatches_of_ones(rank, size, replicas):
-    """The mean of 300 microbatches of ones, in bf16: 300, where a sum in bf16 ends at 256."""
-    model = zeropp.fully_shard(Given(10), mesh=mesh_of(replicas, size), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))
+    """Of gradients of 256 and of eight ones, in bf16: 264, where each sum in bf16 is 256 again."""
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
+    model = zeropp.fully_shard(Given(10), mesh=mesh_of(replicas, size), mp_policy=policy)
     report = zeropp.apply(model, ranks_per_node=1, **LOSSLESS)
     assert f"{4 * (10 * replicas // size)} bytes of sums of microbatches in fp32" in str(report) and report.advice == []
-    for micro in range(1, 301):
-        model.set_requires_all_reduce(micro == 300)
-        model(torch.ones(10)).backward()
-    assert torch.equal(model.weight.grad.full_tensor(), torch.full((10,), 300.0))
+    for micro in range(9):
+        model.set_requires_all_reduce(micro == 8)
+        model(torch.full((10,), 256.0 if micro == 0 else 1.0)).backward()
+    assert torch.equal(model.weight.grad.full_tensor(), torch.full((10,), 264.0))
 
 
 def test_sums_of_microbatches_are_rounded_once(ranks):

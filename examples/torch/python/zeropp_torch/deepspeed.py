@@ -50,6 +50,15 @@ PRIVATE_NAMES = {
     ),
 }
 
+#: Attributes that this module uses besides, by the object of DeepSpeed that has them.
+PRIVATE_ATTRIBUTES = {
+    "parameter": (
+        "ds_id", "ds_numel", "ds_process_group", "ds_secondary_tensor", "ds_shape", "ds_status", "ds_summary", "ds_tensor",
+    ),
+    "configuration": ("_param_dict", "zero_config"),
+    "optimizer": ("all2all_process_group",),
+}
+
 _KEYS = ("preset", "weights", "gradients", "ranks_per_node", "nodes_per_site", "error_feedback")
 
 
