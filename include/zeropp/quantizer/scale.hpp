@@ -80,7 +80,8 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
 
 namespace detail {
 
-/// 1 / divisor in two parts: fma(x, high, x * low) is x / divisor, correctly rounded, for every x that is not `is_tiny`.
+/// 1 / divisor in two parts: fma(x, high, x * low) is x / divisor, correctly rounded, for every x that is not
+/// `is_tiny`.
 ///
 /// A quotient by an odd number d is at least 1 / (2 d) of its last place away from the middle of two floats, where
 /// rounding changes. Both parts are off by less than 2^-22 of it, and d is below 2^20. Powers of two change exponents.
