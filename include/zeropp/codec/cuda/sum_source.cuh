@@ -105,8 +105,8 @@ struct message_source {
     /// Bytes from a message to the next contributor's.
     std::size_t stride;
     float divisor;
-    /// 1 / divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
-    float exact_reciprocal;
+    /// 1 / divisor.
+    inverse by{divisor};
 
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
@@ -135,7 +135,7 @@ struct message_source {
     }
 
     /// Divides sums, which are rotated back, by `divisor`.
-    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
+    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, by); }
 
     /// Calls use(c, n, granule(n) of message c) for `Messages` messages, and moves `message` on to the next. `Run`
     /// granules in a row are of one block.
