@@ -101,6 +101,7 @@ void add_floats(dictionary& all) {
         define(all, "mul" + type, [](f32 a, f32 b) { return a * b; });
     }
     define(all, "div.rn.f32", [](f32 a, f32 b) { return a / b; });
+    define(all, "rcp.rn.f32", [](f32 a) { return 1.0f / a; });
     define(all, "fma.rn.f32", [](f32 a, f32 b, f32 c) { return std::fma(a, b, c); });
     define(all, "neg.f32", [](f32 a) { return -a; });
     define(all, "abs.f32", [](f32 a) { return std::fabs(a); });

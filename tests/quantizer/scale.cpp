@@ -182,3 +182,56 @@ TEST_CASE("the nearest code is that of its definition, as far as it says", "[qua
     }
     CHECK(wrong == 0);
 }
+
+namespace {
+
+float divided(float x, const zeropp::detail::inverse& by) {
+    const volatile float low = x * by.low;  // rounded before it is added
+    return std::fma(x, by.high, low);
+}
+
+}  // namespace
+
+TEST_CASE("a quotient is a product with both parts of an inverse", "[quantizer][scale]") {
+    using zeropp::detail::inverse;
+    using zeropp::detail::is_tiny;
+    std::size_t wrong = 0;
+    // Outermost codes and numbers of ranks, for every mantissa.
+    for (const float divisor : {3.0f, 7.0f, 31.0f, 127.0f}) {
+        const inverse by(divisor);
+        for (std::uint32_t mantissa = 0; mantissa != 1u << 23; ++mantissa) {
+            const float x = float_of(0x3f800000u | mantissa);
+            wrong += divided(x, by) != x / divisor ? 1u : 0u;
+        }
+    }
+    CHECK(wrong == 0);
+    // For other divisors, dividends next to the products with the middle of two floats, where rounding changes; also the
+    // smallest that is not tiny and the largest, of either sign.
+    random_source random(34);
+    for (int i = 0; i != 200'000; ++i) {
+        const auto d = static_cast<float>(1 + random.below(i % 2 == 0 ? 255 : (1u << 20) - 1));
+        const inverse by(d);
+        const double middle = static_cast<double>(2 * ((1u << 23) + random.below(1u << 23)) + 1);
+        auto x = static_cast<float>(middle * static_cast<double>(d));
+        x = float_of(zeropp::float_bits(x) + static_cast<std::uint32_t>(random.below(3)) - 1);
+        const int exponent = i % 3 == 0 ? -80 : i % 3 == 1 ? 127 : 0;
+        x = std::ldexp(x, exponent - std::ilogb(x)) * (i % 2 == 0 ? 1.0f : -1.0f);
+        wrong += divided(x, by) != x / d ? 1u : 0u;
+    }
+    CHECK(wrong == 0);
+    // Zero and Inf keep their signs.
+    for (const float d : {1.0f, 3.0f, 4.0f, 6.0f, 1000.0f, -7.0f}) {
+        const inverse by(d);
+        for (const float x : {0.0f, -0.0f, std::numeric_limits<float>::infinity()}) {
+            if (by.low == 0) continue;
+            CHECK(zeropp::float_bits(divided(x, by)) == zeropp::float_bits(x / d));
+            CHECK(zeropp::float_bits(divided(-x, by)) == zeropp::float_bits(-x / d));
+        }
+    }
+    // Powers of two have one part, and other numbers no inverse.
+    for (const float d : {1.0f, 2.0f, -128.0f, 0x1p64f}) CHECK((inverse(d).high == 1 / d && inverse(d).low == 0));
+    for (const float d : {0.0f, -0.0f, 0.5f, 2.5f, 0x1p20f + 1, 0x1p65f, float_of(0x7f800000u), float_of(0x7fc00000u)})
+        CHECK(inverse(d).high == 0);
+    CHECK((!is_tiny(0.0f) && !is_tiny(-0.0f) && is_tiny(float_of(1)) && is_tiny(float_of(0x80000001u))));
+    CHECK((is_tiny(-0x1.fffffep-81f) && !is_tiny(0x1p-80f) && !is_tiny(-0x1p-80f) && !is_tiny(largest)));
+}

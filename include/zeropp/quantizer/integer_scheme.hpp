@@ -86,8 +86,7 @@ struct symmetric : detail::multiples_of_step<false> {
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
-        if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
-        return {stored_step<Scale>(bits_float(s.absmax), static_cast<float>(highest<Bits>))};
+        return {whole_step<Scale, highest<Bits>>(bits_float(s.absmax))};
     }
 };
 
@@ -113,9 +112,7 @@ struct signed_absmax : detail::multiples_of_step<true> {
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
-        if (s.extreme >= infinity_bits << 1) return {Scale(quiet_nan)};
-        const float extreme = bits_float((s.extreme >> 1) | (s.extreme << 31));
-        return {stored_step<Scale>(extreme, static_cast<float>(lowest<Bits>))};
+        return {whole_step<Scale, lowest<Bits>>(bits_float((s.extreme >> 1) | (s.extreme << 31)))};
     }
 };
 

@@ -22,9 +22,12 @@ constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
         return bits_float(is_finite(x) ? float_bits(x) : float_bits(quiet_nan));
     } else {
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
-        const S nearest(bits_float(magnitude));
-        const std::uint32_t bits = nearest.bits + (float_bits(static_cast<float>(nearest)) < magnitude ? 1u : 0u);
-        const bool finite = is_finite(static_cast<float>(S::from_bits(static_cast<std::uint16_t>(bits))));
+        std::uint32_t bits = (magnitude + 0xffffu) >> 16;  // a bfloat16 is the upper half of a float
+        if constexpr (std::same_as<S, half>) {
+            const S nearest(bits_float(magnitude));
+            bits = nearest.bits + (float_bits(static_cast<float>(nearest)) < magnitude ? 1u : 0u);
+        }
+        const bool finite = bits < S(bits_float(infinity_bits)).bits;
         const std::uint32_t held = bits | (float_bits(x) >> 16 & 0x8000u);
         return S::from_bits(static_cast<std::uint16_t>(finite ? held : S(quiet_nan).bits));
     }
@@ -73,6 +76,56 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
     } else {
         return S::from_bits(beyond ? S(quiet_nan).bits : step.bits);
     }
+}
+
+namespace detail {
+
+/// 1 / divisor in two parts: fma(x, high, x * low) is x / divisor, correctly rounded, for every x that is not
+/// `is_tiny`.
+///
+/// A quotient by an odd number d is at least 1 / (2 d) of its last place away from the middle of two floats, where
+/// rounding changes. Both parts are off by less than 2^-22 of it, and d is below 2^20. Powers of two change exponents.
+struct inverse {
+    /// 0 if there is no inverse.
+    float high = 0;
+    /// 0 if `high` is exact, and of the sign of `high`: products of Inf or zero have one sign.
+    float low = 0;
+
+    /// Of a whole number below 2^20, or a power of two from 1 to 2^64, or the negative of one.
+    constexpr ZEROPP_HOST_DEVICE explicit inverse(float divisor) noexcept {
+        const float magnitude = divisor < 0 ? -divisor : divisor;
+        const bool power_of_two = (float_bits(divisor) & 0x7fffffu) == 0 && magnitude >= 1 && magnitude <= 0x1p64f;
+        const bool below = magnitude >= 1 && magnitude < 0x1p20f;
+        if (!power_of_two && !(below && static_cast<float>(static_cast<std::int32_t>(divisor)) == divisor)) return;
+        const double exact = static_cast<double>(divisor);
+        high = 1.0f / divisor;
+        if (static_cast<double>(high) * exact > 1) high = bits_float(float_bits(high) - 1);
+        low = static_cast<float>((1 - static_cast<double>(high) * exact) / exact);
+    }
+};
+
+/// True for magnitudes below 2^-80 other than 0: denormal products with an `inverse` round too much of their quotients.
+constexpr ZEROPP_HOST_DEVICE inline bool is_tiny(float x) noexcept {
+    return 2 * float_bits(x) - 1 < 2 * float_bits(0x1p-80f) - 1;
+}
+
+}  // namespace detail
+
+/// The `stored_step` of the integer `Top`; NaN if `extent` is not finite.
+template <scale_type S, std::int32_t Top>
+constexpr ZEROPP_HOST_DEVICE S whole_step(float extent) noexcept {
+#if defined(__CUDA_ARCH__)
+    // Without a division, and with nothing to bound: these steps are far from the ends of the floats.
+    constexpr std::uint32_t least = float_bits(0x1p-80f);
+    if ((float_bits(extent) & 0x7fffffffu) - least < float_bits(0x1p100f) - least) {
+        constexpr detail::inverse by(static_cast<float>(Top));
+        const float step =
+            by.low == 0 ? __fmul_rn(extent, by.high) : __fmaf_rn(extent, by.high, __fmul_rn(extent, by.low));
+        if constexpr (std::same_as<S, float>) return step;
+        return round_away_from_zero<S>(step);
+    }
+#endif
+    return is_finite(extent) ? stored_step<S>(extent, static_cast<float>(Top)) : S(quiet_nan);
 }
 
 /// The integer nearest to x / step (ties to even) within [low, high]. With a `noise` uniform over (-1/2, 1/2), one of

@@ -226,7 +226,7 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     constexpr int bits = Q::code_bits;
     // As `nearest_code` does. 4-bit codes also get the offset that makes them positive.
     constexpr float middle = 12582912.0f + (bits == 4 ? 8.0f : 0.0f);
-    const float inverse = quotient(1.0f, multiplier != 0 ? multiplier : 1.0f);
+    const float inverse = reciprocal(multiplier != 0 ? multiplier : 1.0f);
     const float steps = multiplier != 0 ? inverse : 0.0f;
     std::uint32_t rounded[granule_size];
 #pragma unroll

@@ -148,6 +148,15 @@ __device__ inline float rounded_product(float a, float b) {
 #endif
 }
 
+/// 1 / x, correctly rounded.
+__device__ inline float reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+    return __frcp_rn(x);
+#else
+    return 1.0f / x;
+#endif
+}
+
 /// a * b + c, rounded once.
 __device__ inline float fused(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
