@@ -262,14 +262,15 @@ void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, c
 template <zeropp::quantizer From, zeropp::quantizer To>
 void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to, const layout& l, const variation& v) {
     const int contributors = v.contributors();
-    INFO(contributors << " contributors");
+    const float divisor = v.divisor();
+    INFO(contributors << " contributors, divided by " << divisor);
     const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.salt());
     std::vector<std::byte> expected(static_cast<std::size_t>(l.where.slots) * wire_bytes(to, l.where.count));
     const device_array<std::byte> in(messages);
     const device_array<std::byte> out(expected.size());
-    on_host::write(zeropp::host{}, to, zeropp::message_sum{from, messages.data(), contributors}, l.where,
+    on_host::write(zeropp::host{}, to, zeropp::message_sum{from, messages.data(), contributors, divisor}, l.where,
                    expected.data());
-    on_device::write(exec, to, zeropp::message_sum{from, in.data(), contributors}, l.where, out.data());
+    on_device::write(exec, to, zeropp::message_sum{from, in.data(), contributors, divisor}, l.where, out.data());
     exec.wait();
     REQUIRE(message_difference(to, l.where, out.read(), expected) == "");
     REQUIRE((out.intact() && in.intact()));

@@ -59,7 +59,7 @@ TEST_CASE("kernels: the same bits from every grid", "[simt][kernels]") {
 
         using source = zeropp::detail::sum_source<eight_bits, 0>;
         const zeropp::wire_layout<eight_bits> layout(where.last_count(), where.last());
-        const source messages_in{{{}, in.data(), 3, layout, 11 * layout.bytes, 1.0f, 1.0f}};
+        const source messages_in{{{}, in.data(), 3, layout, 11 * layout.bytes, 1.0f}};
         run_on(stream, grid, zeropp::detail::encode_kernel<four_bits, source>{{}, messages_in, where, out.data()});
         REQUIRE(simt::message_difference(four_bits(), where, out.read(), sums) == "");
 

@@ -97,13 +97,6 @@ private:
         return detail::difference_source<tensor, base>{source_of(d.tensor), source_of(d.base)};
     }
 
-    /// 1 / divisor if that is a power of two from 1 to 2^64, so that multiplying gives the bits of dividing; otherwise
-    /// 0.
-    static float exact_reciprocal(float divisor) {
-        const bool power_of_two = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
-        return power_of_two ? 1.0f / divisor : 0.0f;
-    }
-
     /// Message of slot `first`.
     template <quantizer Q, class Byte, class Slices>
     static Byte* message_of(const Q& q, Byte* messages, const Slices& where, int first) {
@@ -129,13 +122,9 @@ private:
     template <quantizer Q, class Slices, class F>
     static void with_source(const message_sum<Q>& sum, const Slices& where, int first, F f) {
         const wire_layout<Q> layout(where.last_count(), where.last());
-        const detail::message_source<Q> source{sum.quantizer,
-                                               message_of(sum.quantizer, sum.messages, where, first),
-                                               sum.contributors,
-                                               layout,
-                                               static_cast<std::size_t>(where.slots) * layout.bytes,
-                                               sum.divisor,
-                                               exact_reciprocal(sum.divisor)};
+        const std::size_t stride = static_cast<std::size_t>(where.slots) * layout.bytes;
+        const std::byte* const messages = message_of(sum.quantizer, sum.messages, where, first);
+        const detail::message_source<Q> source{sum.quantizer, messages, sum.contributors, layout, stride, sum.divisor};
         switch (sum.contributors) {
         case 1:
             return f(detail::sum_source<Q, 1>{source});

@@ -6,6 +6,7 @@
 #include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/scale.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -142,17 +143,22 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     return most;
 }
 
-/// x <- x / divisor to the bit, a zero's sign included; rounded before anything is added. `exact_reciprocal` is 1 /
-/// divisor if that is exact, or 0.
-__device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {
-    if (exact_reciprocal != 0) {
+/// x <- x / divisor to the bit, a zero's sign included; rounded before anything is added.
+__device__ inline void divide(float (&x)[granule_size], float divisor, const inverse& by) {
+    if (by.high != 0 && by.low == 0) {
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            x[i] = rounded_product(x[i], exact_reciprocal);
-        }
-    } else {
+        for (int i = 0; i != granule_size; ++i) x[i] = rounded_product(x[i], by.high);
+        return;
+    }
+    bool divides = by.high == 0;
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) divides = divides || is_tiny(x[i]);
+    if (divides) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = quotient(x[i], divisor);
+    } else {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) x[i] = fused(x[i], by.high, rounded_product(x[i], by.low));
     }
 }
 

@@ -104,8 +104,8 @@ struct message_source {
     /// Bytes from a message to the next contributor's.
     std::size_t stride;
     float divisor;
-    /// 1 / divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
-    float exact_reciprocal;
+    /// 1 / divisor.
+    inverse by{divisor};
 
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
@@ -134,7 +134,7 @@ struct message_source {
     }
 
     /// x <- sums, once they are rotated back, as values.
-    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
+    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, by); }
 
     /// Calls use(c, n, granule(n) of message c) for `Messages` messages, and moves `message` on to the next. `Run`
     /// granules in a row are of one block.
