@@ -29,7 +29,7 @@ u64 fused_halves(u64 a, u64 b, u64 c, int shift) {
 f32 flushed(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 
 // The instructions as they should be.
-executor real_shuffle, real_mma;
+executor real_shuffle, real_mma, real_copy;
 
 /// Values come from the lane beside the right one.
 void shuffle_beside(const operation& o, warp& w, u32 lanes) {
@@ -43,6 +43,9 @@ void swapped_columns(const operation& o, warp& w, u32 lanes) {
     real_mma(o, w, lanes);
     for (u32 lane = 0; lane != warp_size; ++lane) std::swap(w.lanes<u32>(o.at[0])[lane], w.lanes<u32>(o.at[1])[lane]);
 }
+
+/// Half of the lanes copy nothing.
+void copy_in_even_lanes(const operation& o, warp& w, u32 lanes) { real_copy(o, w, lanes & 0x55555555u); }
 
 }  // namespace
 
@@ -78,6 +81,10 @@ void break_on_purpose(dictionary& all, const std::string& name) {
         form& f = all.at("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")[0];
         real_mma = f.run;
         f.run = swapped_columns;
+    } else if (name == "copy") {
+        form& f = all.at("cp.async.cg.shared.global")[0];
+        real_copy = f.run;
+        f.run = copy_in_even_lanes;
     } else if (name == "pair") {
         replace(all, "fma.rn.f32x2",
                 [](u64 a, u64 b, u64 c) { return fused_halves(a, b, c, 0) << 32 | fused_halves(a, b, c, 32); });

@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 
-MISTAKES = ["rounding", "denormals", "division", "bfloat16", "nan", "lop3", "prmt", "shuffle", "mma", "barrier"]
+MISTAKES = ["rounding", "denormals", "division", "bfloat16", "nan", "lop3", "prmt", "shuffle", "mma", "barrier",
+            "copy"]
 # f32x2 is an instruction of sm_100.
 MISTAKES_OF_100 = ["pair"]
 

@@ -132,12 +132,22 @@ struct range {
 
 class race_check;
 
+/// A copy of a lane from global to shared memory that is on its way.
+struct async_copy {
+    u64 from = 0;
+    u64 to = 0;
+    u32 bytes = 0;
+    u32 group = 0;
+    const operation* by = nullptr;
+};
+
 /// A block that runs.
 struct block {
     const kernel* of = nullptr;
     dimensions grid, size, index;
     const std::vector<u8>* parameters = nullptr;
     std::vector<u8> shared;
+    std::vector<bool> awaited;       // bytes of shared memory to which a copy is on its way
     std::function<range(u64)> find;  // the allocation that holds an address
     range recent;                    // found last
     race_check* races = nullptr;
@@ -154,6 +164,8 @@ struct warp {
     u32 at_barrier = 0;
     u32 syncs = 0;  // warp barriers passed
     std::array<u32, warp_size> pc{};
+    std::array<std::vector<async_copy>, warp_size> copies;
+    std::array<u32, warp_size> groups{};  // of copies, committed
 
     template <class T>
     T* lanes(u32 offset) {

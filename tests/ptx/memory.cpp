@@ -22,18 +22,24 @@ u8* within(const operation& o, u8* begin, u64 size, u64 offset, u32 bytes, const
 
 }  // namespace
 
-u8* reach(const operation& o, warp& w, u32 lane, u64 address, u32 bytes, access how) {
+u8* reach(const operation& o, space in, warp& w, u32 lane, u64 address, u32 bytes, access how) {
     if (address % bytes != 0) stop(o, "misaligned address in lane " + std::to_string(lane));
     block& b = *w.in;
-    if (o.in == space::parameter)
+    if (in == space::parameter)
         return within(o, const_cast<u8*>(b.parameters->data()), b.parameters->size(), address, bytes, "parameter");
-    if (o.in == space::shared) {
+    if (in == space::shared) {
+        u8* const place = within(o, b.shared.data(), b.shared.size(), address, bytes, "shared");
+        const auto first = b.awaited.begin() + static_cast<std::ptrdiff_t>(address);
+        if (std::find(first, first + bytes, true) != first + bytes) {
+            stop(o, "a copy to this place is on its way, in lane " + std::to_string(lane) + " of warp " +
+                        std::to_string(w.number));
+        }
         if (b.races != nullptr) {
             // Each block has its own: told apart by addresses that nobody else has.
             const u64 begin = (u64{0x80} << 56) + u64{b.number} * b.shared.size();
             b.races->note(o, w, lane, {begin, begin + b.shared.size()}, begin + address, bytes, how);
         }
-        return within(o, b.shared.data(), b.shared.size(), address, bytes, "shared");
+        return place;
     }
     if (address < b.recent.begin || address + bytes > b.recent.end) {
         b.recent = b.find(address);
@@ -100,7 +106,7 @@ void load(const operation& o, warp& w, u32 lanes) {
     const u32 count = o.count;
     const access how = o.in == space::read_only ? access::read_only : access::read;
     for_lanes(lanes, [&](u32 lane) {
-        const u8* const from = reach(o, w, lane, address_of(o, w, count, lane), sizeof(M) * count, how);
+        const u8* const from = reach(o, o.in, w, lane, address_of(o, w, count, lane), sizeof(M) * count, how);
         for (u32 i = 0; i != count; ++i) {
             M x;
             std::memcpy(&x, from + i * sizeof(M), sizeof(M));
@@ -114,7 +120,7 @@ template <class M, class R>
 void store(const operation& o, warp& w, u32 lanes) {
     const u32 count = o.count;
     for_lanes(lanes, [&](u32 lane) {
-        u8* const to = reach(o, w, lane, address_of(o, w, 0, lane), sizeof(M) * count, access::write);
+        u8* const to = reach(o, o.in, w, lane, address_of(o, w, 0, lane), sizeof(M) * count, access::write);
         for (u32 i = 0; i != count; ++i) {
             const auto x = static_cast<M>(w.lanes<R>(o.at[i + 1])[lane]);
             std::memcpy(to + i * sizeof(M), &x, sizeof(M));
@@ -125,12 +131,46 @@ void store(const operation& o, warp& w, u32 lanes) {
 /// Operands: the value before, address, an argument.
 void atomic_max(const operation& o, warp& w, u32 lanes) {
     for_lanes(lanes, [&](u32 lane) {
-        u8* const at = reach(o, w, lane, address_of(o, w, 1, lane), sizeof(u32), access::atomic);
+        u8* const at = reach(o, o.in, w, lane, address_of(o, w, 1, lane), sizeof(u32), access::atomic);
         u32 before = 0;
         std::memcpy(&before, at, sizeof before);
         const u32 after = std::max(before, w.lanes<u32>(o.at[2])[lane]);
         std::memcpy(at, &after, sizeof after);
         w.lanes<u32>(o.at[0])[lane] = before;
+    });
+}
+
+void mark(block& b, const async_copy& c, bool awaited) {
+    const auto first = b.awaited.begin() + static_cast<std::ptrdiff_t>(c.to);
+    std::fill(first, first + c.bytes, awaited);
+}
+
+/// Operands: shared address, global address, bytes. The bytes arrive when the lane waits for them, and no sooner.
+void start_copy(const operation& o, warp& w, u32 lanes) {
+    for_lanes(lanes, [&](u32 lane) {
+        const async_copy c{address_of(o, w, 1, lane), address_of(o, w, 0, lane), w.lanes<u32>(o.at[2])[lane],
+                           w.groups[lane], &o};
+        reach(o, space::global, w, lane, c.from, c.bytes, access::read);
+        reach(o, space::shared, w, lane, c.to, c.bytes, access::write);
+        mark(*w.in, c, true);
+        w.copies[lane].push_back(c);
+    });
+}
+
+void end_group(const operation&, warp& w, u32 lanes) {
+    for_lanes(lanes, [&](u32 lane) { ++w.groups[lane]; });
+}
+
+/// Operand: number of groups, the last ones, that need not have arrived.
+void wait_for_groups(const operation& o, warp& w, u32 lanes) {
+    for_lanes(lanes, [&](u32 lane) {
+        std::erase_if(w.copies[lane], [&](const async_copy& c) {
+            if (c.group + w.lanes<u32>(o.at[0])[lane] >= w.groups[lane]) return false;
+            mark(*w.in, c, false);
+            std::memcpy(reach(o, space::shared, w, lane, c.to, c.bytes, access::write),
+                        reach(o, space::global, w, lane, c.from, c.bytes, access::read), c.bytes);
+            return true;
+        });
     });
 }
 
@@ -168,6 +208,11 @@ void add_memory(dictionary& all) {
         add_type<u32, u64>(all, type, 'd');
     }
     for (const char* const type : {".u64", ".f64"}) add_type<u64, u64>(all, type, 'd');
+    for (const char* const cache : {"ca", "cg"}) {
+        all["cp.async." + std::string(cache) + ".shared.global"].push_back({start_copy, "@@w"});
+    }
+    all["cp.async.commit_group"].push_back({end_group, ""});
+    all["cp.async.wait_group"].push_back({wait_for_groups, "w"});
     all["atom.global.max.u32"].push_back({atomic_max, "w@w", control::next, 1, space::global});
 }
 

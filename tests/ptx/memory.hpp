@@ -8,9 +8,9 @@ namespace zeropp_test::ptx {
 
 enum class access : u8 { read, read_only, write, atomic };
 
-/// Where a lane's address leads. Faults unless all bytes lie in one allocation and the address is aligned to their
-/// number.
-u8* reach(const operation& o, warp& w, u32 lane, u64 address, u32 bytes, access how);
+/// Where a lane's address leads. Faults unless all bytes lie in one allocation, the address is aligned to their number,
+/// and no copy to them is on its way.
+u8* reach(const operation& o, space in, warp& w, u32 lane, u64 address, u32 bytes, access how);
 
 /// Remembers who wrote and who read each byte last in a launch. Two accesses of different threads, one of them a write,
 /// are a race unless a barrier lies between: of the block, or, in one warp, bar.warp.sync.

@@ -336,6 +336,8 @@ private:
             o.at[i] = found->offset;
             o.bytes[i] = found->bytes;
         }
+        if (o.displacement != 0 && std::count(f.operands.begin(), f.operands.end(), '@') > 1)
+            stop(o, "a displacement beside another address is not supported");
         o.run = f.run;
         o.flow = f.flow;
         o.count = f.count;

@@ -135,12 +135,18 @@ public:
             w.live = lanes == warp_size ? all_lanes : (1u << lanes) - 1;
             w.blocked = w.at_barrier = 0;
             w.pc.fill(0);
+            w.groups.fill(0);
             set_specials(w);
         }
         for (;;) {
             for (std::size_t i = 0; i != warps_.size(); ++i)
                 run_warp(warps_[chosen().greatest_first ? warps_.size() - 1 - i : i]);
-            if (!pass_barrier()) return;
+            if (!pass_barrier()) break;
+        }
+        for (const warp& w : warps_) {
+            for (const std::vector<async_copy>& of_lane : w.copies) {
+                if (!of_lane.empty()) stop(*of_lane.front().by, "nobody has waited for a copy");
+            }
         }
     }
 
@@ -323,6 +329,7 @@ void launch(kernel& k, dimensions grid, dimensions size, const std::vector<u8>& 
         b.number = chosen().greatest_first ? grid.volume() - 1 - i : i;
         b.index = {b.number % grid.x, b.number / grid.x};
         b.shared.assign(k.shared_bytes, 0xa5);
+        b.awaited.assign(k.shared_bytes, false);
         all.run_block();
     }
 }

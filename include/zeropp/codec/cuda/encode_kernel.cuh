@@ -11,6 +11,7 @@
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
+#include <zeropp/codec/cuda/tiles_ahead.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
@@ -52,6 +53,14 @@ struct encode_kernel {
     static constexpr int tile_blocks = tile_shape::blocks;
     /// True if a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
+    /// Number of granules of a tile for each thread.
+    static constexpr int tile_granules = team_blocks * granules_per_lane;
+    using tiles_ahead = detail::tiles_ahead<Source, tile_granules, run>;
+    /// True if tiles are loaded ahead: where a multiprocessor has registers for two thread blocks. Of three, one loads
+    /// while the others compute, in fewer instructions. Tiles of a list may belong to several sections.
+    static constexpr bool loads_ahead = tiles_ahead::possible && !Slices::is_list && in_registers &&
+                                        resident_blocks_for(tile_granules * values::fragment_words) == 2 &&
+                                        granules_at_once<values, run> >= tile_granules;
     /// Registers for a block's stats. One or two words count as 0, because `resident_blocks_for` allows for them.
     static constexpr int stats_words =
         sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4) : 0;
@@ -123,10 +132,29 @@ private:
         std::size_t first = mine * tile_blocks;
         // A loop for whole tiles alone needs no registers for addresses of the rest.
         const std::size_t whole = part.size / (tile_blocks * Q::block_size) * tile_blocks;
-        for (; first < whole; first += std::size_t{gridDim.x} * tile_blocks) {
-            encode<team_blocks, true>(part, first, team());
+        const std::size_t apart = std::size_t{gridDim.x} * tile_blocks;
+        if constexpr (loads_ahead) {
+            __shared__ tiles_ahead ahead;
+            constexpr unsigned more = tiles_ahead::tiles - 1;
+            const auto request = [&](std::size_t tile, unsigned at) {
+                if (tile < whole) ahead.request(source, part.from.source, granules_from(tile, team()), at);
+                group_copies();
+            };
+#pragma unroll
+            for (unsigned at = 0; at != more; ++at) request(first + at * apart, at);
+            // Tile `at` is read next. The tile that was read before makes room for the next request.
+            for (unsigned at = 0, read = more; first < whole; first += apart) {
+                request(first + more * apart, read);
+                encode<team_blocks, true>(part, first, team(), [&](auto granule, auto& raw) {
+                    ahead.take(part.from.source, granule, at, raw);
+                });
+                read = at;
+                at = at == more ? 0 : at + 1;
+            }
+        } else {
+            for (; first < whole; first += apart) encode<team_blocks, true>(part, first, team());
         }
-        for (; first < blocks; first += std::size_t{gridDim.x} * tile_blocks) {
+        for (; first < blocks; first += apart) {
 #pragma unroll 1
             for (int r = 0; r != team_blocks; ++r)
                 encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
@@ -158,24 +186,39 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes `Blocks` blocks of a section for each team, from block first + team on. `Whole`: all elements exist.
-    template <int Blocks, bool Whole>
-    __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
+    /// The function from n to the number of this thread's granule n, in blocks from first + team on.
+    __device__ static auto granules_from(std::size_t first, int team) {
         const std::size_t mine =
             first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
-        const auto granule = [=](std::size_t n) {
+        return [=](std::size_t n) {
             return mine + n / granules_per_lane * teams * block_granules + n % granules_per_lane / run * (lanes * run) +
                    n % run;
         };
+    }
+
+    template <int Blocks, bool Whole>
+    __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
+        encode<Blocks, Whole>(part, first, team, [&](auto granule, auto& raw) {
+            source.template fetch_whole<run>(part.from.source, granule, raw);
+        });
+    }
+
+    /// Encodes `Blocks` blocks of a section for each team; a team's first is first + team. `Whole`: all elements exist,
+    /// and fetch_whole(granule, raw) fetches them.
+    template <int Blocks, bool Whole, class FetchWhole>
+    __device__ void encode(const section_cursor& part, std::size_t first, int team, FetchWhole fetch_whole) const {
+        const auto granule = granules_from(first, team);
         const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
-        if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
+        if constexpr (in_registers) fetch<Whole>(part, granule, fragments, fetch_whole);
         // Calls use(n, index in the section, number of elements, fragment) for each granule n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
-                if constexpr (!in_registers) fetch<Whole>(part, [=](std::size_t) { return granule(n); }, fragments);
+                if constexpr (!in_registers) {
+                    fetch<Whole>(part, [=](std::size_t) { return granule(n); }, fragments, fetch_whole);
+                }
                 use(n, granule(n), Whole ? granule_size : valid_elements(part.size, granule(n)),
                     fragments[in_registers ? n : 0]);
             }
@@ -268,10 +311,11 @@ private:
     }
 
     /// fragments[n] <- granule(n).
-    template <bool Whole, class Granule, std::size_t N>
-    __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N]) const {
+    template <bool Whole, class Granule, std::size_t N, class FetchWhole>
+    __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N],
+                          FetchWhole fetch_whole) const {
         values::template fetch<Whole, lanes, granules_per_lane, run>(source, residuals, part.from, part.size, granule,
-                                                                     fragments);
+                                                                     fragments, fetch_whole);
     }
 
     using granule_codes = packed_codes<Q::code_bits>;

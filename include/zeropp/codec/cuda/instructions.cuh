@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Instructions of the kernels that C++ has no words for: wide accesses to memory, exchanges between lanes, bytes and
-/// bits of words, products. Emulated kernels have them in C++.
+/// Instructions of the kernels that C++ has no words for: wide accesses to memory, copies to shared memory, exchanges
+/// between lanes, bytes and bits of words, products. Emulated kernels have them in C++.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +75,39 @@ __device__ void store_words(void* to, const std::uint32_t* from) {
             *part = static_cast<access>(from[begin / 4] >> begin % 4 * 8);
         }
     }
+}
+
+/// Starts a copy of `Bytes` bytes (4, 8 or 16, which divide both addresses) from global to shared memory. The thread
+/// finds them there after `wait_for_copies`; it does not touch either place before.
+template <int Bytes>
+__device__ void start_copy(void* to, const void* from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+    const std::size_t global = __cvta_generic_to_global(from);
+    if constexpr (Bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(Bytes) : "memory");
+    }
+#else
+    using access = widest_access<Bytes>;
+    *static_cast<access*>(to) = *static_cast<const access*>(from);
+#endif
+}
+
+/// Makes a group of the copies that the thread has started since its last group.
+__device__ inline void group_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/// Waits for the thread's groups of copies, except for the last `Later`.
+template <int Later>
+__device__ void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
+#endif
 }
 
 /// Transposes 16-byte words among N lanes: pieces[c] of lane l becomes pieces[l] of lane c. N is a power of two. All

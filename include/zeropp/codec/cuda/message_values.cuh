@@ -178,14 +178,15 @@ struct message_values {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
-    /// k[n] <- granule(n) of a section of `size` elements, all whole if `Whole`. Granules are spread over threads as
-    /// for `rotate_granules`; all threads of the thread block must call this.
-    template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N>
+    /// k[n] <- granule(n) of a section of `size` elements, all whole if `Whole`: fetch_whole(granule, raw) then fetches
+    /// them from the source. Granules are spread over threads as for `rotate_granules`; all threads of the thread block
+    /// must call this.
+    template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N, class FetchWhole>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
-                                 Granule granule, fragment (&k)[N]) {
+                                 Granule granule, fragment (&k)[N], FetchWhole fetch_whole) {
         if constexpr (changed) {
             float x[N][granule_size];
-            load<Whole, Run, N>(source, s.source, size, granule,
+            load<Whole, Run, N>(source, s.source, size, granule, fetch_whole,
                                 [&](std::size_t n, const typename Source::fragment& f) { f.to_floats(x[n]); });
             rotate_granules<Source::rotation, Lanes, PerLane, Run>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
@@ -209,7 +210,7 @@ struct message_values {
                 for (int i = 0; i != granule_size; ++i) k[n].x[i] = x[n][i];
             }
         } else {
-            load<Whole, Run, N>(source, s.source, size, granule,
+            load<Whole, Run, N>(source, s.source, size, granule, fetch_whole,
                                 [&](std::size_t n, const typename Source::fragment& f) { k[n] = f; });
         }
     }
@@ -221,16 +222,16 @@ struct message_values {
 
 private:
     /// Calls use(n, fragment of granule(n)) for N granules.
-    template <bool Whole, int Run, std::size_t N, class Granule, class Use>
+    template <bool Whole, int Run, std::size_t N, class Granule, class FetchWhole, class Use>
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
-                                Granule granule, Use use) {
+                                Granule granule, FetchWhole fetch_whole, Use use) {
         if constexpr (Whole) {
             constexpr std::size_t step =
                 granules_at_once<message_values, Run> < N ? granules_at_once<message_values, Run> : N;
 #pragma unroll
             for (std::size_t first = 0; first != N; first += step) {
                 typename Source::raw raw[step];
-                source.template fetch_whole<Run>(s, [=](std::size_t n) { return granule(first + n); }, raw);
+                fetch_whole([=](std::size_t n) { return granule(first + n); }, raw);
 #pragma unroll
                 for (std::size_t n = 0; n != step; n += Run) {
                     typename Source::fragment f[std::size_t{Run}];

@@ -28,13 +28,18 @@ struct coded_granule {
         return {load_codes_of<Q>(message, granule, elements), params};
     }
 
+    /// Offset of the parameters of the granule's block in a message, in bytes.
+    template <class Cursor>
+    __device__ static std::size_t params_place(const Cursor& s, std::size_t granule) {
+        constexpr std::size_t block_granules = Q::block_size / granule_size;
+        return s.params_offset + granule / block_granules * params_bytes<Q>;
+    }
+
     /// Loads the parameters of the granule's block.
     template <class Cursor>
     __device__ static typename Q::params load_params(const std::byte* message, const Cursor& s, std::size_t granule) {
-        constexpr std::size_t block_granules = Q::block_size / granule_size;
         if constexpr (params_bytes<Q> != 0) {
-            return *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
-                                                                granule / block_granules * params_bytes<Q>);
+            return *reinterpret_cast<const typename Q::params*>(message + params_place(s, granule));
         } else {
             return {};
         }

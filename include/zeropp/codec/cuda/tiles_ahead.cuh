@@ -1,0 +1,105 @@
+#pragma once
+/// \file
+/// Tiles of messages that are on their way to shared memory while a thread works on the tile before: loads are always
+/// in flight, and take no registers. Each thread awaits and reads the copies that it has requested: without a barrier.
+
+#include <zeropp/codec/cuda/codes.cuh>
+#include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/codec/cuda/instructions.cuh>
+#include <zeropp/codec/cuda/sum_source.cuh>
+#include <zeropp/codec/cuda/tuning.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace zeropp::detail {
+
+/// Bytes of shared memory for each thread's copies: 40 KiB for a thread block, which may have 48 without being asked.
+inline constexpr int copied_bytes = 160;
+
+/// Bytes of shared memory for a run: its codes, and an aligned word with the parameters of its block. More than there
+/// are if no single copy moves the codes.
+constexpr int copied_bytes_of_run(int codes) {
+    return codes == 4 || codes == 8 || codes == 16 ? codes + 4 : copied_bytes + 1;
+}
+
+/// Shared memory of a thread block for tiles of a source: `Granules` granules of each thread, `Run` in a row of one
+/// block. `possible` is true for sums of integers of which two tiles fit: two or four messages of 4 bits.
+template <class Source, int Granules, int Run>
+struct tiles_ahead {
+    static constexpr bool possible = false;
+};
+
+template <integer_quantizer From, int Messages, int Granules, int Run>
+    requires(Messages > 1 && 2 * Messages * Granules / Run * copied_bytes_of_run(Run * From::code_bits) <= copied_bytes)
+struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
+    static constexpr bool possible = true;
+
+    using source = sum_source<From, Messages>;
+    using cursor = typename source::cursor;
+
+    static constexpr int bytes = Run * From::code_bits;
+    static constexpr int runs = Granules / Run;
+    /// Number of tiles: one to read, the others on their way.
+    static constexpr unsigned tiles = 3 * Messages * runs * copied_bytes_of_run(bytes) <= copied_bytes ? 3 : 2;
+
+    /// Of each tile, message, run and thread.
+    template <class Word>
+    using copies = Word[std::size_t{tiles}][std::size_t{Messages}][std::size_t{runs}][kernel_threads];
+    copies<widest_access<bytes>> codes;
+    copies<std::uint32_t> params;
+
+    /// Requests granule(n), for all n, as tile number `at`.
+    template <class Granule>
+    __device__ void request(const source& from, const cursor& s, Granule granule, unsigned at) {
+        const std::byte* message = s.first;
+#pragma unroll
+        for (int c = 0; c != Messages; ++c) {
+#pragma unroll
+            for (int k = 0; k != runs; ++k) {
+                const std::size_t first = granule(static_cast<std::size_t>(k * Run));
+                start_copy<bytes>(&codes[at][c][k][threadIdx.x], message + first * From::code_bits);
+                const std::size_t place = coded_granule<From>::params_place(s, first);
+                start_copy<4>(&params[at][c][k][threadIdx.x], message + (place - in_word(s, place)));
+            }
+            message += from.stride;
+        }
+    }
+
+    /// r[n] <- granule(n), for all n, once they have arrived as tile number `at`. All later tiles have been requested.
+    template <class Granule>
+    __device__ void take(const cursor& s, Granule granule, unsigned at,
+                         typename source::raw (&r)[std::size_t{Granules}]) const {
+        wait_for_copies<tiles - 1>();
+#pragma unroll
+        for (int c = 0; c != Messages; ++c) {
+#pragma unroll
+            for (int k = 0; k != runs; ++k) {
+                const std::size_t place =
+                    coded_granule<From>::params_place(s, granule(static_cast<std::size_t>(k * Run)));
+                const std::uint32_t word = params[at][c][k][threadIdx.x] >> 8 * in_word(s, place);
+                coded_granule<From> g{};
+                memcpy(&g.params, &word, sizeof g.params);
+                code_run<From::code_bits, Run> run;
+                load_words<bytes, false>(&codes[at][c][k][threadIdx.x], run.data);
+#pragma unroll
+                for (int i = 0; i != Run; ++i) {
+                    g.codes = run.at(i);
+                    r[k * Run + i].of[c] = g;
+                }
+            }
+        }
+    }
+
+private:
+    /// Bytes between the aligned word that has the parameters at `place` and these. All messages begin at multiples of
+    /// 16 bytes.
+    __device__ static std::size_t in_word(const cursor& s, std::size_t place) {
+        static_assert(params_bytes<From> == 2 || params_bytes<From> == 4);
+        return params_bytes<From> == 4 ? 0 : (reinterpret_cast<std::uintptr_t>(s.first) + place) % 4;
+    }
+};
+
+}  // namespace zeropp::detail
