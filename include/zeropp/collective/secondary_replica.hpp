@@ -128,9 +128,11 @@ public:
                 base::message_bytes() / sizeof(element_type), served.place};
     }
 
-    /// Number of messages that a group gathers, their order, and text on which ranks agree besides tensors and version.
+    /// Number of messages that a group gathers.
     int slots() const { return slot_count(owners_); }
+    /// Order of the messages that a group gathers.
     slice_order order() const { return owners_.order(); }
+    /// Text that must be equal on all ranks: how many groups own shards. Empty if all do.
     short_text text() const {
         if (owners_.groups() == groups()) return {};
         return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own shards");

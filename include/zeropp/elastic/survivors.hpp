@@ -23,7 +23,8 @@ namespace zeropp {
 /// The survivors of a failure, and the topology before the failure, over which weights were stored.
 template <topology Topology>
 struct survivors_of {
-    /// Topology before the failure: of the communicator that was shrunk or, for a secondary partition, of its groups.
+    /// Topology before the failure, of all ranks of the communicator that was shrunk. For a secondary partition, the
+    /// topology with groups that each hold one copy of the weights.
     Topology before;
     /// Ranks of the survivors in `before`, in increasing order, as `shrink` returns them.
     std::vector<int> ranks;

@@ -42,7 +42,7 @@ struct hadamard : Base {
 template <quantizer Base, int Size>
 inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
 
-/// Rotated values are encoded by `Base` itself, so that the codec of `Base` serves both.
+/// `Base` encodes the rotated values of hadamard<Base, Size>. So both quantizers share one codec.
 template <quantizer Base, int Size>
 struct detail::unrotated<hadamard<Base, Size>> : std::type_identity<Base> {};
 

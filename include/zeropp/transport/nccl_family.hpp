@@ -145,8 +145,8 @@ struct nccl_family::state {
     state(const state&) = delete;
     state& operator=(const state&) = delete;
 
-    /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; without one,
-    /// ncclCommDestroy waits.
+    /// True if the communicator can be destroyed. With a timeout, first calls ncclCommFinalize, and waits that long for
+    /// its end. Without one, ncclCommDestroy waits.
     bool finalized() const {
         if (!relatives->timed()) return true;
         ncclResult_t code = ncclCommFinalize(comm);

@@ -82,7 +82,7 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- new residuals, by `next_residual` of the old residuals and the quantization errors.
+    /// error <- `next_residual` of the old residuals and of `error`, the quantization errors.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
@@ -112,7 +112,7 @@ struct kernel_residuals<feedback<Storage>> {
     }
 
 private:
-    /// Offset of the parameters of a granule's block, in bytes from `previous` or `next`.
+    /// Offset of the parameters of a granule's block, in bytes from the section's first code in residuals.
     __device__ static std::size_t params_place(const cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Storage::block_size / granule_size;
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;

@@ -21,10 +21,12 @@ __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
 /// `Size` elements, granule n < PerLane of a thread has the index
 ///     team * Lanes * PerLane + n / Run * Lanes * Run + lane * Run + n % Run,
 /// with team = thread / Lanes and lane = thread % Lanes. The next PerLane granules lie a whole thread block's granules
-/// further, and so on. So each bit of an index is a bit of the thread's index or of n. A pair is at most 16 granules
-/// apart: it lies in one thread, or is exchanged within a warp.
+/// further, and so on. So each bit of an index is a bit of the thread's index or of n. The
+/// two granules of a butterfly are at most 16 apart, since a window has at most 256 elements: they lie in one thread,
+/// or in one warp.
 ///
-/// Granules with whole(n) false stay as they are. All threads of the warp must call this.
+/// whole(n) says that granule n lies in a whole window; other granules stay as they are. `Lanes`, `PerLane` and `Run`
+/// are powers of two. All threads of the warp must call this.
 template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>
 __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
     if constexpr (Size > 1) {

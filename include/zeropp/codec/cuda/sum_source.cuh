@@ -121,7 +121,7 @@ struct message_source {
                                         : From::block_size / granule_size;
     /// Registers of integers that become floats, four at a time.
     static constexpr int integer_words = integer_quantizer<From> ? 8 : 0;
-    /// Registers of a coded granule. Granules in a row share the parameters of their block.
+    /// Number of registers for a coded granule. The parameters of a block count once for `together` granules in a row.
     static constexpr int coded_words =
         packed_codes<From::code_bits>::words +
         static_cast<int>(ceil_div((sizeof(coded_granule<From>) - sizeof(packed_codes<From::code_bits>)) / 4, together));
@@ -217,7 +217,7 @@ struct sum_source<From, 0> : message_source<From> {
 
     using raw = float_granule;
     using fragment = raw;
-    /// At most 2: the sums of all granules are in registers while codes are loaded.
+    /// Number of granules in a row for a thread, 2 or fewer: their sums stay in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;

@@ -125,7 +125,8 @@ inline float scaled(float x, float scale) {
     return bits_float(bits == 0x80000000u ? 0u : bits);
 }
 
-/// result <- N values after Walsh-Hadamard stages of strides `Stride` to `Size` / 2, `scaled`, through two buffers.
+/// result <- N values of `from` after Walsh-Hadamard stages of strides `Stride` to `Size` / 2, times `scale`. `buffer`
+/// and `other` are scratch.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
 void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
