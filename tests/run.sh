@@ -64,8 +64,8 @@ left=$build_dir/left_out
 : >"$left"
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
-# Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=300 [everything]=1800 [PyTorch]=700 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+# Seconds that each part of --all may take beside the others, on the slower of the machines that it runs on.
+declare -A share=([style]=500 [everything]=2600 [PyTorch]=2000 [docs]=500 [asan+ubsan]=700 [tsan]=350 [fuzzing]=350 [JAX]=200)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
