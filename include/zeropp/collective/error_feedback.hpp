@@ -25,7 +25,8 @@
 namespace zeropp {
 
 namespace detail {
-/// Message formats in which `Storage` keeps residuals for the quantizers of `Hops`.
+/// Message formats of residuals (`formats`): for each quantizer Q of `Hops`, of the quantizer `Storage::storage<Q>`.
+/// `lie_in_chunks` is true if all blocks with parameters have at most the size of the largest block of `Hops`.
 template <class Hops, class Storage>
 struct stored_residuals;
 template <quantizer... Q, class Storage>
@@ -37,14 +38,14 @@ struct stored_residuals<hops<Q...>, Storage> {
 };
 }  // namespace detail
 
-/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The hop of level 0
-/// has residuals of the whole gradient, a later hop residuals of the sums that this rank sends, and the all-gather
-/// phase residuals of this rank's shard of the result. Refers to the caller's storage of `storage_bytes(...)`, with any
-/// initial contents.
+/// Residuals (quantization errors) that a rank keeps from one reduction of a tensor, or list, for the next. `Hops` is
+/// the `hops` of the reduction: the list of its quantizers. The hop of level 0 has residuals of the whole gradient, a
+/// later hop residuals of the sums that this rank sends. The all-gather phase has residuals of this rank's shard of the
+/// result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
-///            be larger than the largest block of `Hops`, because chunks end with such blocks
+///            be larger than the largest block of `Hops`, because chunks end where the largest blocks end
 /// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
 ///            if nodes have one rank, without the second if there is one node. With three levels, 1/m more for sites of
 ///            m ranks. An all-gather phase takes 1/P more for P ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If
@@ -59,15 +60,16 @@ class error_feedback {
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
-    /// The quantizers that residuals are for.
+    /// Type of the reduction's quantizers: one for each level, then for an all-reduce one for the all-gather phase.
     using hops_type = Hops;
     using space = Space;
-    /// The quantizer that stores the residuals of a level, or of the all-gather phase.
+    /// Type of the quantizer that stores the residuals of `Level`. The all-gather phase has the index Hops::count - 1.
     template <int Level>
     using storage_at = typename Storage::template storage<typename Hops::template at_level<Level>>;
 
-    /// For `gradient`, an element count or a tensor_list of whole gradients, over `ranks`. Throws precondition_error
-    /// unless `storage` is large enough and aligned to 16 bytes.
+    /// Residuals, zero at first, for `gradient` over the topology `ranks`. `gradient` is an element count, or a
+    /// tensor_list of whole gradients. Throws precondition_error unless `storage` has `storage_bytes(ranks, gradient)`
+    /// bytes and is aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Array>
     error_feedback(const Topology& ranks, const tensors_shape& gradient, Array&& storage)
         : sizes_(sizes_of(ranks, gradient)), storage_(as_view<Space>(storage)) {
@@ -75,30 +77,32 @@ public:
         if (!problem.empty()) throw precondition_error("error_feedback: " + problem);
     }
 
-    /// Not copied: two copies would write into one storage, each with its own count of uses.
+    /// Moves error feedback. A copy would write into the same storage, with another number of uses, so there is none.
     error_feedback(error_feedback&&) = default;
+    /// Moves error feedback here, in place of the residuals that this object referred to.
     error_feedback& operator=(error_feedback&&) = default;
 
-    /// Bytes of storage on each rank.
+    /// Bytes of storage that each rank needs for `gradient`, an element count or a tensor_list of whole gradients.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient) {
         return sizes_of(ranks, gradient).all();
     }
 
-    /// Makes residuals zero from the next use on.
+    /// Makes the next reduction count all residuals as zeros.
     void reset() { uses_ = 0; }
 
-    /// Number of uses since the start or the last reset. At 0, residuals count as zeros. To save residuals, save this
-    /// number and the bytes of `residuals()`.
+    /// Number of reductions that have used the residuals since construction or the last `reset`. At 0, residuals count
+    /// as zeros. To save residuals, save this number and the bytes of `residuals()`.
     std::uint64_t uses() const { return uses_; }
-    /// Sets the number of uses. To restore residuals on feedback made with the same arguments, also copy their bytes to
-    /// `residuals()`.
+    /// Sets the number of reductions that have used the residuals. To restore saved residuals in an object made with
+    /// equal arguments, also copy their bytes to `residuals()`.
     void restore(std::uint64_t uses) { uses_ = uses; }
 
-    /// Bytes of the current residuals, complete when the last reduction is.
+    /// Memory of the current residuals, complete when the work of the last reduction is.
     view<std::byte, Space> residuals() const { return storage_.subview(0, sizes_.all()); }
 
-    /// Why this cannot be used for `gradient` over `ranks`, as "expected ..., given ..."; empty if it can.
+    /// Why the residuals do not fit the division `gradient` over `ranks`, as "expected ..., given ..."; empty if they
+    /// fit.
     template <class Division, topology Topology>
     std::string problem(const Division& gradient, const Topology& ranks) const {
         const sizes wanted(ranks, gradient);
@@ -107,19 +111,20 @@ public:
                (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
-    /// For collectives: the codec's `feedback` of the next use, for a level from a slot_range's `place` on, or for the
-    /// all-gather phase.
+    /// For collectives: a codec's `feedback` for the next reduction's messages along `Level`, which adds residuals and
+    /// keeps new ones. `place` is the index of the first such message among the rank's messages along `Level`.
     template <int Level>
     feedback<storage_at<Level>> at(level_t<Level>, int place) const {
         return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(place) * sizes_.message[Level]);
     }
+    /// For collectives: a codec's `feedback` for this rank's message in the all-gather phase of the next all-reduce.
     feedback<storage_at<Hops::count - 1>> all_gather() const {
         return held<storage_at<Hops::count - 1>>(sizes_.offset(Hops::count - 1));
     }
-    /// For collectives: adds 1 to `uses()`. Call it after all work of the use is enqueued.
+    /// For collectives: adds 1 to `uses()`. Call this once all work of a reduction is enqueued.
     void advance() { ++uses_; }
 
-    /// The next use in words, compared between ranks by `checked`.
+    /// Text with the number `uses()`, which the transport `checked` compares between ranks.
     short_text text() const { return short_text("feedback ").append(uses_); }
 
 private:
@@ -131,9 +136,9 @@ private:
         short_text list;
         int ranks;
         int groups;
-        std::uint64_t places;                                  // topology_digest
-        detail::by_level<std::size_t, Hops::count> hop{};      // of a hop's residuals
-        detail::by_level<std::size_t, Hops::count> message{};  // of one message of such residuals
+        std::uint64_t places;                                  // digest of the topology: topology_digest
+        detail::by_level<std::size_t, Hops::count> hop{};      // bytes of all residuals of a hop
+        detail::by_level<std::size_t, Hops::count> message{};  // bytes of one shard's residuals for that hop
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
@@ -182,19 +187,20 @@ private:
     std::uint64_t uses_ = 0;
 };
 
-/// Quantizers of a reduction with error feedback, in place of `hops`. The reduction adds the residuals of the last call
-/// on every hop, and keeps new ones. Refers to the residuals.
+/// Argument of a reduction in place of `hops`: quantizers, and residuals of type error_feedback. On every hop, the
+/// reduction adds the residuals of the last call and keeps new ones. Refers to the residuals.
 template <class Hops, class Feedback>
 class [[nodiscard]] with_error_feedback {
 public:
-    /// Refers to `residuals`, and copies `quantizers`.
+    /// Copies `quantizers`, and refers to `residuals`, which must outlive this object.
     with_error_feedback(const Hops& quantizers, Feedback& residuals) : quantizers_(quantizers), residuals_(residuals) {
         static_assert(std::same_as<Hops, typename Feedback::hops_type>,
                       "error feedback must be for the same quantizers, that of the all-gather phase included");
     }
 
-    /// The quantizers, and the residuals for them.
+    /// Quantizers of the reduction.
     const Hops& quantizers() const { return quantizers_; }
+    /// Residuals of the reduction, an error_feedback.
     Feedback& residuals() const { return residuals_; }
 
 private:
@@ -204,7 +210,8 @@ private:
 
 namespace detail {
 
-/// Replaces error_feedback where a reduction has none: members find no problem, agree on nothing and keep nothing.
+/// Stands for error_feedback in a reduction without residuals: members find no problem, agree on nothing and keep
+/// nothing.
 struct no_error_feedback {
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
@@ -219,7 +226,7 @@ struct no_error_feedback {
     static void advance() {}
 };
 
-/// True for the residuals of a reduction with error feedback.
+/// True if a reduction with residuals of type `Memory` has error feedback.
 template <class Memory>
 inline constexpr bool feeds_back = !std::same_as<Memory, no_error_feedback>;
 
@@ -241,13 +248,13 @@ Feedback& residuals_of(const with_error_feedback<Hops, Feedback>& fed_back) {
     return fed_back.residuals();
 }
 
-/// The `hops` in a reduction's argument of quantizers.
+/// Type of the `hops` that `Reduction` is, or contains if it is a with_error_feedback.
 template <class Reduction>
 using hops_of = std::remove_cvref_t<decltype(quantizers_of(std::declval<const Reduction&>()))>;
 
 }  // namespace detail
 
-/// The quantizers of a reduction: `hops`, or `with_error_feedback`.
+/// Argument of a reduction that gives its quantizers: `hops`, or `with_error_feedback` to keep residuals, too.
 template <class R>
 concept reduction_hops = requires { typename detail::hops_of<R>; };
 

@@ -26,12 +26,14 @@
 namespace zeropp {
 
 namespace detail {
-/// Reduces, chunk by chunk, into this rank's shard.
+/// Enqueues the reduction `call`, a reduction_call, chunk by chunk. Decodes the sums, divided by `divisor`, into this
+/// rank's shards `out`, or adds them to `out` if `last` says so.
 template <class Call, class Shard>
 void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilogue last) {
     const auto& exec = call.exec;
     join(exec);
-    // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
+    // Ends of the work of the last two chunks. Chunk c + 2 uses the buffers of chunk c, so it starts after that chunk's
+    // end.
     std::array<crossed_work<typename Call::execution_type>, 2> finished;
     const std::size_t chunks = call.plan.sizes.cut.size();
     for (std::size_t c = 0; c != chunks; ++c) {
@@ -48,8 +50,8 @@ void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilog
 
 }  // namespace detail
 
-/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs. For each hop, buffers to send and to receive,
-/// of at most two chunks at a time. `tensors` is an element count, or a tensor_list of whole tensors.
+/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs. They hold, for each hop, the messages of at
+/// most two chunks to send and to receive. `tensors` is an element count, or a tensor_list of whole tensors.
 template <topology Topology, reduction_hops Hops>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
@@ -64,7 +66,7 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 /// with three levels, then between sites. Each level has a quantizer of `by_hop`. Each of a node's k ranks sends only
 /// 1/k of the gradient to other nodes. Each of a site's m ranks sends only 1/m to other sites.
 ///
-/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
+/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks if ranks divides n; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
 ///           whole tensors, shard of this rank's shards
 /// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
@@ -72,16 +74,18 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 ///           quantized, then sites are summed. A level without peers takes no hop, and its quantizer is not used. So a
 ///           single node takes the intra-node hop alone, and nodes of one rank the inter-node hop alone. The bits do
 ///           not depend on execution, transport or chunks
-/// In place  shard may be this rank's shard of full; otherwise the two must not overlap. full is not changed elsewhere
+/// In place  shard may be this rank's shard of full; otherwise shard and full must not overlap. full is not changed
+///           elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (after a throw, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
 ///           keeps new ones. The bits still do not depend on execution, transport or chunks
-/// Requires  a quantizer for each level, from level 0 on, and the same n or list, element type, quantizers and options
-///           on all ranks, all with one execution or all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
-///           is `checked`
+/// Requires  a quantizer for each level, from level 0 on; the same n or list, element type, quantizers and options on
+///           all ranks; all ranks with one execution or all with a pipeline; with a pipeline on MPI,
+///           MPI_THREAD_MULTIPLE
+/// Throws    precondition_error for wrong arguments, before any message; on every rank alike if the fault is on all
+///           ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = none>
@@ -125,7 +129,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
                                       detail::divisor_of(options.operation, ranks.size()),
                                       {.accumulate = options.accumulate});
         }
-        // A call of no elements is a use of error feedback, too: ranks compare the number of uses.
+        // A call without elements counts as a use of error feedback, too, because ranks compare the number of uses.
         memory.advance();
     });
 }

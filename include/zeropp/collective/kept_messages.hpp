@@ -24,7 +24,8 @@
 namespace zeropp {
 
 namespace detail {
-/// Identifies tensors: number of elements and, for a list, a text with the number of tensors and a digest.
+/// Identity of a tensor or a list of tensors: number of elements and, for a list, a text with the number of tensors and
+/// a hash of their division.
 struct tensors_identity {
     std::size_t elements;
     short_text list;
@@ -47,8 +48,9 @@ private:
 };
 }  // namespace detail
 
-/// Messages of `Stored` in the caller's storage: shards of tensors that are divided over the ranks `over()`. Messages
-/// have a version, any number that changes whenever the tensors do. Other ranks get shards as messages of `Moved`.
+/// Shards of tensors that a rank keeps between calls, as messages of the quantizer `Stored` in the caller's storage.
+/// Other ranks get these shards as messages of the quantizer `Moved`. Stored messages have a version, any number that
+/// changes whenever the tensors do.
 template <quantizer Stored, class Space, quantizer Moved = Stored>
 class kept_messages {
 public:
@@ -56,7 +58,8 @@ public:
     using stored_quantizer = Stored;
     using quantizer_type = Moved;
 
-    /// Forgets the version. To use the messages is then an error, until a call stores new ones. All ranks call this.
+    /// Forgets the version. To use the messages is then an error, until a call stores new ones. All ranks must call
+    /// this.
     void invalidate() { version_.reset(); }
 
     /// The quantizer of messages to other ranks.
@@ -66,16 +69,20 @@ public:
     /// Version of the stored messages; none before the first call that stores, and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
 
-    // For collectives. The type of an operand, array or list, selects the overload.
+    // Members for collectives. For `whole`, the type of the operand, array or list, selects the overload.
 
+    /// The ranks over which the tensors are divided.
     const sharing_ranks& over() const { return over_; }
-    /// Memory of all messages; by `message(i)` and `message_bytes()`, address and bytes of one.
+    /// Memory of all stored messages.
     view<std::byte, Space> storage() const { return storage_; }
+    /// Address of stored message i.
     std::byte* message(int i = 0) const { return storage_.data() + static_cast<std::size_t>(i) * message_bytes_; }
+    /// Bytes of each stored message.
     std::size_t message_bytes() const { return message_bytes_; }
+    /// Sets the version of the stored messages.
     void stamp(std::optional<std::uint64_t> version) { version_ = version; }
 
-    /// Why tensors of this shape are not the stored ones, as "expected ..., given ..."; empty if they are.
+    /// Why tensors of the shape `tensors` are not the stored tensors, as "expected ..., given ..."; empty if they are.
     std::string shape_problem(const tensors_shape& tensors) const {
         if (std::string problem = tensors.problem(over_); !problem.empty()) return problem;
         return of_.problem(tensors.divided(over_, [](const auto& d) { return detail::tensors_identity(d); }));
@@ -88,12 +95,13 @@ public:
         return "expected tensors without gaps between shards, given a list with gaps";
     }
 
-    /// Division of the whole tensors: of an array or a list, like the operand. For a list, requires `keep_table`
-    /// before.
+    /// Division of the stored tensor into shards. An array as operand selects this overload.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
         return {of_.elements, over_.count};
     }
+    /// Division of the stored list's tensors into shards. A list as operand selects this overload; requires
+    /// `keep_table` before.
     template <class U>
     detail::list_division whole(const detail::list_operand<U, Space>&) const {
         return {segments_, resident_segments(), of_.elements, digest_};
@@ -107,7 +115,8 @@ public:
     }
 
 protected:
-    /// Why `shard` cannot be the shard of rank `owner`; empty if it can. The text calls this object `name`.
+    /// Why `shard` cannot be the shard of rank `owner`, as "expected ..., given ..."; empty if it can. The text calls
+    /// the stored messages `name`, such as "mirror".
     template <class Operand>
     std::string shard_problem(const Operand& shard, int owner, const std::string& name) const {
         if (std::string problem = kind_problem(shard); !problem.empty()) return problem;
@@ -115,8 +124,9 @@ protected:
         return shard.shard_problem(whole(shard), owner);
     }
 
-    /// Room for `count` messages of `tensors`. Throws precondition_error in the name of `where` unless `over` ranks can
-    /// share the tensors, and `storage` is large enough and aligned to 16 bytes.
+    /// Refers to `storage`, for `count` messages of `tensors`, an element count or a tensor_list. Throws
+    /// precondition_error in the name of `where` unless the ranks `over` can share the tensors, and `storage` is large
+    /// enough and aligned to 16 bytes.
     template <class Storage>
     kept_messages(const char* where, const Moved& q, const tensors_shape& tensors, const sharing_ranks& over,
                   std::size_t count, Storage&& storage)
@@ -127,13 +137,14 @@ protected:
         if (!problem.empty()) throw precondition_error(std::string(where) + ": " + problem);
     }
 
-    /// Bytes of one stored message of `tensors`, divided over `over`.
+    /// Bytes of one stored message of `tensors`, divided over the ranks `over`.
     static std::size_t bytes_of(const tensors_shape& tensors, const sharing_ranks& over) {
         return tensors.divided(over, [](const auto& whole) { return format_of<Stored>.bytes_of(whole); });
     }
 
-    /// For a list, keeps the list's segments in host memory and in `Space`. In `Space`, addresses of the elements of
-    /// all tensors follow, for each start address in `first`. Allocates; blocks in device_space.
+    /// If `tensors` is a list, keeps a table of its segments, one for each tensor, in host memory and in `Space`. In
+    /// `Space`, element addresses follow: for each start address in `first`, one address for each tensor. Allocates;
+    /// blocks in device_space.
     template <class T = float>
     void keep_table(const tensors_shape& tensors, std::initializer_list<T*> first = {}) {
         tensors.divided(over_, [&]<class Division>(const Division& whole) {
@@ -149,7 +160,7 @@ protected:
         }
         table_ = detail::resident<Space>(detail::joined_bytes(std::span(segments_), std::span(addresses)));
     }
-    /// The addresses that `keep_table` has kept for the start address of index i, in `Space`.
+    /// Addresses in `Space`, one for each tensor, that `keep_table` has kept for its start address of index i.
     template <class T>
     tensor_table<T> kept_table(std::size_t i) const {
         return {reinterpret_cast<T* const*>(resident_segments() + segments_.size()) + i * segments_.size()};
@@ -163,7 +174,7 @@ private:
     sharing_ranks over_;
     view<std::byte, Space> storage_;
     std::size_t message_bytes_;
-    std::vector<segment> segments_;  // of a list
+    std::vector<segment> segments_;  // one for each tensor of a list; empty for an array
     std::uint64_t digest_ = 0;
     workspace<Space> table_;
     std::optional<std::uint64_t> version_;

@@ -27,7 +27,7 @@
 
 namespace zeropp::detail {
 
-/// to[i] <- from[i], converted through float if types differ.
+/// Function of an index i that stores from[i] in to[i], converted through float if types differ.
 template <class From, class To>
 struct convert {
     const From* from;
@@ -42,19 +42,21 @@ struct convert {
     }
 };
 
-/// Address of the only tensor, if it has no gaps between shards; nullptr for all other lists.
+/// Address of an array operand, which is a single tensor without gaps.
 template <class T, class Space>
 T* only_tensor(const array_operand<T, Space>& tensors) {
     return tensors.array.data();
 }
+/// Address of the tensor of a list that has only one, without gaps between shards; nullptr for other lists.
 template <class T, class Space>
 T* only_tensor(const list_operand<T, Space>& tensors) {
     return tensors.list.size() == 1 && !tensors.has_gaps() ? tensors.list[0].data() : nullptr;
 }
 
-/// Address of `tensors` if memory has them as the messages of all slots, otherwise nullptr. Memory does if Q stores
-/// elements, slots are ranks, and one chunk has the only tensor. The tensor begins at a multiple of 16 bytes, and its
-/// shards are equal and of whole 16 bytes. Each rank decides alone, because encoded messages have equal bytes.
+/// Address of `tensors` if their memory can serve as the messages of all slots; otherwise nullptr. It can if Q stores
+/// elements, each slot is the rank of its number, and `chunk` is all of a single tensor. This tensor must begin at a
+/// multiple of 16 bytes, and have equal shards of a multiple of 16 bytes. Ranks may decide differently, because encoded
+/// messages have equal bytes.
 template <quantizer Q, class Operand, class Slices, topology Topology>
 auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]] const Slices& chunk,
                        [[maybe_unused]] const Topology& ranks) {
@@ -71,19 +73,22 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
     return messages;
 }
 
-/// The execution of messages along `level`: `inter_node` for the last of several levels, otherwise `intra_node`.
+/// The execution of `exec` that moves messages along `level`: `inter_node` for the last of several levels, otherwise
+/// `intra_node`.
 template <int Levels, execution Execution>
 const Execution& execution_of(const pipeline<Execution>& exec, int level) {
     return Levels > 1 && level == Levels - 1 ? exec.inter_node : exec.intra_node;
 }
 
-/// The first part of an all-gather: along the last of several levels. `messages` has a message for each slot.
+/// Enqueues the first part of an all-gather: the hop along the last of several levels. `messages` has a message of
+/// `bytes` bytes for each slot.
 template <execution Execution, class Communicator>
 void gather_across(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     if constexpr (Communicator::levels > 1) comm.gather(Communicator::levels - 1, exec, messages, bytes);
 }
 
-/// The rest of an all-gather: along all levels but the last, or along the only level.
+/// Enqueues the rest of an all-gather: hops along all levels but the last, or along the only level. `messages` has a
+/// message of `bytes` bytes for each slot.
 template <execution Execution, class Communicator>
 void gather_within(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     for (int l = std::max(Communicator::levels - 2, 0); l >= 0; --l) comm.gather(l, exec, messages, bytes);
@@ -100,7 +105,8 @@ inline constexpr bool has_codecs = false;
 template <class Execution, quantizer... Q, class T>
 inline constexpr bool has_codecs<Execution, hops<Q...>, T> = (codec_execution<Execution, Q, T> && ...);
 
-/// Adds to `call` the terms on which ranks must agree: quantizers, tensors, `options` in words, and residuals.
+/// Adds to `call` the terms of a reduction on which ranks must agree: quantizers, tensors, the text `options`, and the
+/// residuals' number of uses.
 template <class Hops, class Division, class Memory>
 void agree_on_reduction(prologue& call, const Hops& by_level, const Division& whole, const agreed_text& options,
                         const Memory& memory) {
@@ -110,7 +116,8 @@ void agree_on_reduction(prologue& call, const Hops& by_level, const Division& wh
     call.agree(memory.text());
 }
 
-/// Calls f(level<L>) for the first level L with a hop.
+/// Calls f(level<L>) for the first level L along which messages move; for the last level if there is none. Returns the
+/// result of f.
 template <topology Topology, class F, int Level = 0>
 auto with_first_hop(const Topology& ranks, F f, level_t<Level> = {}) {
     if constexpr (Level + 1 < Topology::levels) {
@@ -131,10 +138,11 @@ struct reduction_plan {
 
     std::size_t workspace_bytes() const { return buffers.workspace(sizes.cut.size()); }
 
-    /// Buffer for the messages of chunk c that this rank sends (`to_send`), or receives, along `level`.
+    /// Address of the messages of chunk c that this rank sends along `level`. Chunks c and c + 2 use the same memory.
     std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
         return workspace + c % 2 * buffers.offset(Levels) + buffers.offset(level);
     }
+    /// Address of the messages of chunk c that this rank receives along `level`.
     std::byte* to_receive(std::byte* workspace, std::size_t c, int level) const {
         return to_send(workspace, c, level) + buffers.sent[static_cast<std::size_t>(level)];
     }
@@ -142,7 +150,8 @@ struct reduction_plan {
 template <topology Topology, class Division, std::size_t Count>
 reduction_plan(const Topology&, const schedule<Division, Count>&) -> reduction_plan<Division, Count, Topology::levels>;
 
-/// The hops of one chunk of a reduction. `Call` is a reduction_call.
+/// Enqueues the hops of chunk c of a reduction. `Call` is a reduction_call; `last` is a function that decodes or
+/// encodes the last sum.
 template <class Call, class Slices, class Last>
 struct reduced_chunk {
     static constexpr int levels = Call::levels;
@@ -152,7 +161,8 @@ struct reduced_chunk {
     Slices chunk;
     Last last;
 
-    /// Exchanges the messages `sent`, of `slots`, along a level, and goes on with the sums of received messages.
+    /// Exchanges `sent`, the messages for the shards of `slots`, along one level. Then goes on with the received
+    /// messages.
     template <int Level>
     void exchange(level_t<Level> along, const slot_range& slots, const std::byte* sent) const {
         const auto& on = execution_of<levels>(call.exec, Level);
@@ -162,7 +172,9 @@ struct reduced_chunk {
             [&](const slot_range& summed, int contributors) { go_on(along, level<Level + 1>, summed, contributors); });
     }
 
-    /// Sums messages that were received along `From`: for the next hop, along `To` or a later level, or else by `last`.
+    /// Sums the messages that were received along `from`: one from each of `contributors` ranks for each shard of
+    /// `slots`. Sends the sums along the next level with a hop, `to` or a later one. If there is none, calls `last`,
+    /// which sums.
     template <int From, int To>
     void go_on(level_t<From> from, level_t<To> to, const slot_range& slots, int contributors) const {
         const auto& ranks = call.comm.topology();
@@ -190,7 +202,7 @@ private:
 template <class Call, class Slices, class Last>
 reduced_chunk(const Call&, std::size_t, Slices, Last) -> reduced_chunk<Call, Slices, Last>;
 
-/// Arguments that all chunks of a reduction share.
+/// Arguments of a reduction that all its chunks share: among them the workspace `work`, and the residuals `memory`.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>
 struct reduction_call {
     static constexpr int levels = Communicator::levels;
@@ -205,7 +217,8 @@ struct reduction_call {
     std::byte* work;
     const Memory& memory;
 
-    /// Enqueues the hops of chunk c. For the last sum, calls last(exec, quantizer, messages, contributors).
+    /// Enqueues the hops of chunk c. For the last sum, calls last(exec, quantizer, messages, contributors), with the
+    /// received messages and the number of ranks that sent one each.
     template <class Last>
     void reduce(std::size_t c, Last last) const {
         const auto chunk = plan.sizes.cut[c];

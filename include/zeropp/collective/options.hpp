@@ -11,15 +11,15 @@
 
 namespace zeropp {
 
-/// Options of an all-gather, and of an update.
+/// Options of quantized_all_gather and of quantized_update.
 struct gather_options {
     /// Number of chunks of each shard, above 0, or `auto_chunks`. While one chunk is gathered within the node and
-    /// decoded, others cross nodes. A shard of fewer blocks has fewer chunks. `auto_chunks` means `automatic_chunks`,
-    /// and 1 where no hops overlap (one execution, or one node).
+    /// decoded, others cross nodes. A shard with fewer blocks than this number has fewer chunks. `auto_chunks` chooses
+    /// the number by message size (`automatic_chunks`), and 1 where no hops overlap (one execution, or one node).
     int chunks = auto_chunks;
 };
 
-/// Result of a reduction: the sum of the ranks' values, or sum / ranks.
+/// Result of a reduction: the sum of the ranks' values, or the mean, which is sum / number of ranks.
 enum class reduction { sum, mean };
 
 namespace detail {
@@ -32,12 +32,13 @@ constexpr short_text reduction_text(reduction operation, int in_chunks) {
 /// Options of a reduce-scatter.
 struct reduce_options {
     reduction operation = reduction::sum;
-    /// Number of chunks of each shard, as in gather_options. Hops of successive chunks overlap.
+    /// Number of chunks of each shard, above 0, or `auto_chunks` to choose it by message size. Hops of successive
+    /// chunks overlap.
     int chunks = auto_chunks;
-    /// Adds the result to the shard, instead of replacing the shard.
+    /// True to add the result to the shard; false to replace the shard by the result.
     bool accumulate = false;
 
-    /// The options in words, for `in_chunks` chunks.
+    /// Text of these options for a call in `in_chunks` chunks, which ranks compare.
     constexpr short_text text(int in_chunks) const {
         short_text t = detail::reduction_text(operation, in_chunks);
         if (accumulate) t.append(", accumulated");
@@ -47,25 +48,28 @@ struct reduce_options {
 
 /// Algorithm of an all-reduce. `one_shot`: all ranks gather all tensors and sum them, in one hop (two with several
 /// nodes). For two ranks, and for small tensors, where starting messages costs more than moving bytes. `two_shot`: a
-/// reduce-scatter and an all-gather, in two hops (four with several nodes). These move far fewer bytes between more
-/// ranks. `by_size` chooses (`prefers_one_shot`).
+/// reduce-scatter and an all-gather, in two hops (four with several nodes). With more ranks, two-shot moves far fewer
+/// bytes. `by_size` chooses one of these by number of ranks and message size (`prefers_one_shot`).
 enum class all_reduce_algorithm { by_size, one_shot, two_shot };
 
 /// Options of an all-reduce.
 struct all_reduce_options {
     reduction operation = reduction::sum;
-    /// Number of chunks of each shard, as in gather_options. `one_shot` has one chunk.
+    /// Number of chunks of each shard in two-shot, above 0, or `auto_chunks` to choose it by message size. One-shot has
+    /// one chunk.
     int chunks = auto_chunks;
     all_reduce_algorithm algorithm = all_reduce_algorithm::by_size;
 
-    /// The options in words: of `two_shot` if `in_chunks` chunks are given, otherwise of `one_shot`.
+    /// Text of these options for a two-shot call in `in_chunks` chunks, which ranks compare.
     constexpr short_text text(int in_chunks) const { return detail::reduction_text(operation, in_chunks); }
+    /// Text of these options for a one-shot call, which ranks compare.
     constexpr short_text text() const { return operation == reduction::mean ? "mean of all" : "sum of all"; }
 };
 
 namespace detail {
 
-/// `wanted`, or for `by_size` the algorithm that `prefers_one_shot` chooses.
+/// Algorithm of an all-reduce: `wanted` or, for `by_size`, the one that `prefers_one_shot` chooses. The bytes are of a
+/// shard's message on the first hop, and in the all-gather phase.
 constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t first_hop_bytes,
                                              std::size_t all_gather_bytes) {
     if (wanted != all_reduce_algorithm::by_size) return wanted;

@@ -21,7 +21,7 @@ struct pipeline {
     constexpr pipeline(const Execution& intra, const Execution& inter) : intra_node(intra), inter_node(inter) {}
     /// One execution in both places, so that hops run one after the other.
     constexpr explicit pipeline(const Execution& both) : pipeline(both, both) {}
-    // Temporaries would end before the pipeline.
+    // Deleted for temporaries, which would end before the pipeline that refers to them.
     pipeline(const Execution&&, const Execution&) = delete;
     pipeline(const Execution&, const Execution&&) = delete;
     pipeline(const Execution&&, const Execution&&) = delete;
@@ -38,22 +38,25 @@ bool overlaps_hops(const pipeline<E>& exec) {
     return &exec.intra_node != &exec.inter_node;
 }
 
-/// Makes later work of `later` start after the work that `earlier` has now, which takes no event if both are one.
+/// Makes all work that is enqueued on `later` from now on start after the work that `earlier` has now. Does nothing,
+/// and records no event, if both are one execution.
 template <execution E>
 void start_after(const E& later, const E& earlier) {
     if (&later != &earlier) later.wait(earlier.record());
 }
 
-/// A point in the work of `inter_node`, for `intra_node` to start after. Empty if both are one, or for no point.
+/// Type of an event on a pipeline's `inter_node`, after which `intra_node` starts. Empty if both are one execution, or
+/// if there is nothing to wait for.
 template <execution E>
 using crossed_work = std::optional<typename E::event>;
 
-/// The work that `inter_node` has now.
+/// Event after the work that `inter_node` has now; empty if both executions are one.
 template <execution E>
 crossed_work<E> crossed(const pipeline<E>& exec) {
     if (!overlaps_hops(exec)) return {};
     return exec.inter_node.record();
 }
+/// Makes all work that is enqueued on `intra_node` from now on start after the event `earlier`, if it is not empty.
 template <execution E>
 void start_after(const pipeline<E>& exec, const crossed_work<E>& earlier) {
     if (earlier) exec.intra_node.wait(*earlier);

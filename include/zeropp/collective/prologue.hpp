@@ -30,14 +30,15 @@ concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_refe
 
 namespace detail {
 
-/// Runs enqueue(). If that throws, blocks until the work of both executions is complete, operations of `transport`
-/// included. Enqueued work still uses memory that is about to be freed.
+/// Runs enqueue(). If enqueue() throws, blocks until the work of both executions, with operations of `transport`, is
+/// complete. Until then, work uses memory that is freed next. Then throws the exception again.
 template <execution Execution, class Transport, class Enqueue>
 void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     try {
         enqueue();
     } catch (...) {
-        // Reports the first error. The transport ends its operations first, because these may not end by themselves.
+        // Swallows later errors, so that the first one is reported. The transport ends its operations first, because
+        // operations may not end by themselves.
         const auto quietly = [](auto wait) {
             try {
                 wait();
@@ -64,20 +65,22 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
 }
 
 /// One call of a collective on this rank. Collects the first problem of the arguments, and the terms on which all ranks
-/// must agree. Before any message, compares problem and terms with other ranks.
+/// must agree. Before any message, a transport such as `checked` compares problem and terms with other ranks.
 class prologue {
 public:
-    /// A call of `primitive`, on tensors with `elements` elements in all, of the type `element`, over `ranks`.
+    /// A call of the collective with the name `primitive`, on tensors of `elements` elements in all, over the topology
+    /// `ranks`. `element` is the name of the element type.
     template <topology Topology>
     prologue(std::string_view primitive, std::size_t elements, std::string_view element, const Topology& ranks)
         : call_{primitive, elements, element, {}, {}, topology_digest(ranks)} {}
 
-    /// Adds the name of a quantizer, after `separator` if other names precede it.
+    /// Adds the name of a quantizer to the terms, after `separator` if other names precede it.
     template <quantizer Q>
     void quantize_with(const Q& q, std::string_view separator = " + ") {
         if (call_.quantizer != agreed_text()) call_.quantizer.append(separator);
         call_.quantizer.append(short_text(q.name()));
     }
+    /// Adds the names of all quantizers of `by_level` to the terms.
     template <quantizer... Quantizers>
     void quantize_with(const hops<Quantizers...>& by_level) {
         by_level.for_each([&](const auto& q) { quantize_with(q); });
@@ -90,13 +93,14 @@ public:
         call_.options.append(words);
     }
 
-    /// Keeps the text that problem() returns: "expected ..., given ...", or an empty one. Does not call `problem` after
-    /// another problem, so a check may rely on the checks before.
+    /// Calls problem(), and keeps the text that it returns: "expected ..., given ...", or an empty one. Does not call
+    /// `problem` after another problem, so a check may rely on the checks before.
     template <class Problem>
     void require(Problem problem) {
         if (problem_.empty()) problem_ = problem();
     }
 
+    /// Requires a number of chunks above 0, or `auto_chunks`.
     void require_chunks(int wanted) {
         require([&] { return chunks_problem(wanted); });
     }
@@ -113,7 +117,8 @@ public:
     }
 
     /// Begins the call on `transport`, and enqueues the call's work by move(memory). The memory is `scratch`, which
-    /// must have `bytes` bytes, or a workspace that lasts until all work of the call has completed.
+    /// must have `bytes` bytes and be aligned to 16 bytes. Otherwise, it is a workspace that lasts until all work of
+    /// the call has completed.
     template <execution Execution, class Transport, class Scratch, class Move>
     void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, std::size_t bytes, Move move) {
         using space = typename Execution::space;

@@ -23,7 +23,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// Arguments that all chunks of an all-gather share.
+/// Arguments of an all-gather that all its chunks share: `in` are this rank's shards, `out` the whole tensors.
 template <execution Execution, class Communicator, quantizer Q, class Sizes, class Shard, class Full>
 struct all_gather_call {
     const pipeline<Execution>& exec;
@@ -33,7 +33,8 @@ struct all_gather_call {
     const Shard& in;
     const Full& out;
 
-    /// Encodes this rank's shards. Then gathers and decodes the shards of all ranks, chunk by chunk.
+    /// Enqueues the all-gather, in the workspace `work`: encodes this rank's shards, then gathers and decodes the
+    /// shards of all ranks, chunk by chunk.
     void enqueue(std::byte* work) const {
         using codec = zeropp::codec<Execution>;
         const auto& ranks = comm.topology();
@@ -65,8 +66,8 @@ struct all_gather_call {
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_gather needs: one message for each slot (`slot_count`) and chunk. `tensors` is
-/// an element count, or a tensor_list of whole tensors.
+/// Bytes of workspace that quantized_all_gather needs: one message for each chunk and slot. `slot_count` gives the
+/// number of slots. `tensors` is an element count, or a tensor_list of whole tensors.
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
@@ -77,7 +78,7 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 
 /// Gathers every rank's shard into `full`, moving quantized blocks in place of elements.
 ///
-/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
+/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks if ranks divides n; scratch as
 ///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
 ///           shard of this rank's shards
 /// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included. The bits
@@ -90,8 +91,8 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and options on all ranks, all with one execution or
 ///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
-///           is `checked`
+/// Throws    precondition_error for wrong arguments, before any message; on every rank alike if the fault is on all
+///           ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = none>

@@ -28,17 +28,18 @@ namespace zeropp {
 
 namespace detail {
 
-/// Algorithm, chunks and buffers of an all-reduce over `Levels` levels. Each level has a format; the last format is of
-/// the all-gather phase.
+/// Algorithm, chunks and buffers of an all-reduce over `Levels` levels. Of the `Count` message formats, each level has
+/// one, and the all-gather phase the last.
 template <class Division, std::size_t Count, int Levels>
 struct all_reduce_plan {
-    static constexpr int all_gather = static_cast<int>(Count) - 1;
+    static constexpr int all_gather = static_cast<int>(Count) - 1;  // index of the all-gather phase's format
 
     reduction_plan<Division, Count, Levels> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t gathered_bytes = 0;  // of all slots' messages: in the all-gather phase of a chunk, or one-shot
+    std::size_t gathered_bytes = 0;  // of all slots' messages: of a chunk's sums, or in one-shot of tensors
 
-    /// If the call `feeds_back`, `by_size` means `two_shot`.
+    /// Plan for the chunks and message formats in `sizes`. With error feedback (`feeds_back`), `by_size` means
+    /// two-shot, because only two-shot keeps residuals.
     template <topology Topology>
     all_reduce_plan(const Topology& ranks, const schedule<Division, Count>& sizes, all_reduce_algorithm wanted,
                     bool feeds_back = false)
@@ -71,7 +72,8 @@ template <topology Topology, class Division, std::size_t Count, class... More>
 all_reduce_plan(const Topology&, const schedule<Division, Count>&, More...)
     -> all_reduce_plan<Division, Count, Topology::levels>;
 
-/// Moves the messages of slots that have a rank to the front, in slot order. `messages` has a message for each slot.
+/// Moves the messages of slots that have a rank to the front, in slot order. `messages` has one of `bytes` bytes for
+/// each slot. If nodes differ in size, some slots have no rank.
 template <execution Execution, topology Topology>
 void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* messages, std::size_t bytes) {
     if (has_equal_groups(ranks)) return;
@@ -84,7 +86,8 @@ void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* m
     }
 }
 
-/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out` has the sizes of `call.full`.
+/// One-shot: gathers all ranks' tensors on every rank, which sums them and divides the sums by `divisor`. `out` has the
+/// sizes of `call.full`.
 template <class Call, class Result>
 void gather_and_sum(const Call& call, const Result& out, float divisor) {
     using codec = typename Call::codec;
@@ -107,7 +110,8 @@ void gather_and_sum(const Call& call, const Result& out, float divisor) {
     });
 }
 
-/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `plan` is an all_reduce_plan.
+/// Two-shot: sums each shard on one rank, divides the sum by `divisor`, then gathers the results on all ranks. `plan`
+/// is an all_reduce_plan.
 template <class Call, class Plan, class Result>
 void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, float divisor) {
     using execution_type = typename Call::execution_type;
@@ -211,10 +215,10 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
 ///           keeps new ones. Error feedback needs `two_shot`
 /// Requires  a quantizer for each level, from level 0 on (two for a single level), and one of the all-gather phase; the
-///           same n or list, element type, quantizers and options on all ranks, all with one execution or all with a
-///           pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
-///           is `checked`
+///           same n or list, element type, quantizers and options on all ranks; all ranks with one execution or all
+///           with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Throws    precondition_error for wrong arguments, before any message; on every rank alike if the fault is on all
+///           ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Result, scratch_in<space_of<Exec>> Scratch = none>

@@ -23,7 +23,8 @@ namespace zeropp {
 
 namespace detail {
 
-/// received[j][i] <- sent[i][j], for i < first and j < second.
+/// Enqueues a transposition of messages of `of.bytes` bytes: received[j][i] <- sent[i][j], for i < first and j <
+/// second.
 template <execution Execution>
 void transpose(const Execution& exec, const message_buffers& of, int first, int second) {
     for (int i = 0; i != first; ++i) {
@@ -34,9 +35,9 @@ void transpose(const Execution& exec, const message_buffers& of, int first, int 
     }
 }
 
-/// Sends `messages`, one for each slot, to the slots' ranks, level by level. Returns the address of the messages from
-/// all slots' ranks: `messages`, or `other`, which has room for as many. Along a level, a rank also sends its peers the
-/// messages that earlier levels have brought for them.
+/// Sends `messages`, one of `bytes` bytes for each slot's rank, to these ranks, level by level. Returns the address of
+/// the messages that this rank gets from all slots' ranks: `messages`, or `other`, which has room for as many. Along a
+/// level, a rank also sends its peers the messages that earlier levels have brought for them.
 template <execution Execution, class Communicator>
 std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* messages, std::byte* other,
                         std::size_t bytes) {
@@ -61,13 +62,15 @@ std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* me
     return messages;
 }
 
-/// Why tensors of this division cannot be parts for all ranks, as "expected ..., given ..."; empty if they can.
+/// Why a tensor of the division `whole` has no equal parts for all ranks, as "expected ..., given ..."; empty if it
+/// has.
 inline std::string parts_problem(const tensor_division& whole) {
     const partition& part = whole.part();
     if (part.count() % static_cast<std::size_t>(part.ranks()) == 0) return {};
     return "expected a multiple of " + std::to_string(part.ranks()) + " elements, given " +
            std::to_string(part.count());
 }
+/// Why a tensor of a list of the division `whole` has no equal parts for all ranks; empty if all tensors have.
 inline std::string parts_problem(const list_division& whole) {
     for (std::size_t t = 0; t != whole.segments().size(); ++t) {
         const partition& part = whole.segments()[t].part;
@@ -94,17 +97,18 @@ std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Qu
 /// place of elements. Over several levels, the parts that a node's ranks have for one rank elsewhere cross together,
 /// sent by that rank's counterpart in the node. That makes fewer and larger messages, of as many bytes.
 ///
-/// Shapes    sent and received [n], n a multiple of the ranks; scratch as quantized_all_to_all_workspace_bytes(...),
-///           aligned to 16 bytes. Or tensor_lists of whole tensors of the same sizes, each with such an n
+/// Shapes    sent and received [n], n a multiple of the number of ranks; scratch as
+///           quantized_all_to_all_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists of whole tensors of the
+///           same sizes, each with such an n
 /// Result    part r of received == decode(encode(part `rank` of rank r's sent)), this rank's own included. Each part is
 ///           encoded once, whatever the levels. The bits do not depend on execution, transport or topology
 /// In place  received may be sent, or overlap it: all parts are encoded before the first one is decoded
-/// Moves     along each level, of P ranks in all and p peers along it, P / p messages to each other peer
+/// Moves     along each level, P / p messages to each other peer, for P ranks in all and p peers, this rank included
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, communicator and execution must outlive
 ///           the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type and quantizer on all ranks; nodes of equal size
-/// Throws    precondition_error before any message; on every rank alike if the fault is on all ranks or the transport
-///           is `checked`
+/// Throws    precondition_error for wrong arguments, before any message; on every rank alike if the fault is on all
+///           ranks or the transport is `checked`
 /// Source    the all-to-all of ZeRO++ (arXiv 2306.10209), section 3.3, without its sums
 template <execution Execution, class Communicator, quantizer Quantizer, tensors_in<typename Execution::space> Sent,
           mutable_tensors_in<typename Execution::space> Received, scratch_in<typename Execution::space> Scratch = none>

@@ -58,7 +58,7 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
            std::to_string(*replica.version());
 }
 
-/// Arguments that all chunks of an update share.
+/// Arguments of an update that all its chunks share.
 template <execution Execution, class Communicator, quantizer Q, class Replica, class Sizes, class Shard, class Out>
 struct update_call {
     using codec = zeropp::codec<Execution>;
@@ -67,11 +67,12 @@ struct update_call {
     Communicator& comm;
     const Q& q;
     const Replica& replica;
-    const Sizes& sizes;  // of differences or, in one chunk, of whole weights; and of messages within the node
+    const Sizes& sizes;  // chunks; bytes of messages between groups (format 0) and within a group (format 1)
     const Shard& in;
     const Out& out;  // the operand of whole tensors to gather, or none
 
-    /// Enqueues an update that `replaces` the replica by whole weights, in one chunk, or that adds differences.
+    /// Enqueues an update in the workspace `work`. If `replaces`, it moves whole weights into the replica, in one
+    /// chunk; otherwise it adds differences.
     void enqueue(bool replaces, std::byte* work) const {
         const std::size_t slots = most_served(replica.owners());
         // Whole weights arrive in the storage of the replica.
@@ -102,7 +103,7 @@ private:
     void spread(std::byte* messages, std::size_t bytes) const {
         const Execution& exec = on.inter_node;
         constexpr int last = Communicator::levels - 1;
-        // This rank's message, if it has one, is in its place already.
+        // This rank's message, if it has one, is in `messages` already.
         const std::byte* const own = replica.own_message(messages, bytes);
         const served_slots served = replica.served();
         for (int i = 0; i != served.size(); ++i) {
@@ -169,8 +170,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 
 /// Updates the replicas of all ranks to a version, `replica.to(version)`, by quantized differences to the ranks'
 /// shards. A step changes weights little, so that few bits are enough for a difference. The error of one difference is
-/// part of the next. So after any number of updates, a replica is off by at most the quantization error of one
-/// difference, and the rounding to the replica's element type. An empty replica gets whole weights, in that type.
+/// part of the next. After any number of updates, a replica is off by one difference's quantization error at most, and
+/// by the rounding to the replica's element type. An empty replica gets whole weights, in that type.
 ///
 /// `replica.to(version, full)` also gathers whole tensors, as secondary_partition_gather does: the weight all-gather of
 /// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross groups.
@@ -185,8 +186,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           a list. Scratch as quantized_update_workspace_bytes(...), or with full as
 ///           quantized_update_gather_workspace_bytes(...), aligned to 16 bytes
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type. full == the
-///           replicas, each part through their quantizer `IntraNode`. The bits are equal in all groups, and do not
-///           depend on execution, transport or chunks. A block with a difference that is not finite becomes NaN. An
+///           replicas, each part through the replicas' quantizer `IntraNode`. The bits are equal in all groups, and do
+///           not depend on execution, transport or chunks. A block with a difference that is not finite becomes NaN. An
 ///           element of the replica that is not finite counts as 0, so that the next finite weights replace it
 /// Moves     each message between groups once, to the ranks of the same index: by an all_gather, or by a broadcast of
 ///           the owners if not all groups own shards. Nothing within the group; with full, to each other rank of the
@@ -197,12 +198,12 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           workspace and blocks until complete. If `exec` fails later, before or in this work, the storage does not
 ///           match its version: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage; shard may lie inside full
-/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, and replicas that
-///           are all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline
-///           on MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
-/// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns none, a
-///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
-///           if the fault is on all ranks or the transport is `checked`
+/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks; replicas that are
+///           all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline on
+///           MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
+/// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns none, or a
+///           replica that has missed an update; also a transport that cannot broadcast where it must; on every rank
+///           alike if the fault is on all ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           class Replica, class Out, scratch_in<space_of<Exec>> Scratch = none>

@@ -25,16 +25,16 @@ namespace zeropp {
 /// `Quantizer`, ready to be gathered: `cast_to` for exact weights, or a block quantizer to save memory and bytes.
 /// Refers to the caller's storage of `storage_bytes(...)`, for as long as the partition is used.
 ///
-/// Stored weights have a version, any number that changes whenever the weights do (the training step). To gather
+/// Stored weights have a version, any number that changes whenever the weights do (the training step). To gather with
 /// another version is an error: stale weights never train a model in silence.
 template <quantizer Quantizer, class Space>
 class secondary_partition : public kept_messages<Quantizer, Space> {
     using base = kept_messages<Quantizer, Space>;
 
 public:
-    /// For `tensors`, an element count or a tensor_list of whole tensors, in a group of `group_size` ranks, as rank
-    /// `index`. Throws precondition_error unless the group has this rank, a list is over groups of this size, and
-    /// `storage` is large enough and aligned to 16 bytes.
+    /// An empty partition for `tensors`, an element count or a tensor_list of whole tensors, on rank `index` of a group
+    /// of `group_size` ranks. Throws precondition_error unless the group has such a rank, and a list is over groups of
+    /// this size. Also throws unless `storage` is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : base("secondary_partition", q, tensors, group(group_size, index), 1, storage), index_(index) {}
@@ -46,7 +46,8 @@ public:
 
     /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
     /// precondition_error unless full has the tensor's size, or is a list of the same division, without gaps. If `exec`
-    /// fails later, before or in this work, the storage does not match its version: `invalidate`, or `restore`.
+    /// fails later, before or in this work, the storage does not match its version: call `invalidate`, or `restore` if
+    /// this work was dropped.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -72,13 +73,16 @@ public:
 
     // For collectives.
 
-    /// Ranks of the group that own the stored parts: this one.
+    /// Indices in the group of the ranks that own the stored parts: this rank's alone.
     std::vector<int> kept_owners() const { return {index_}; }
-    /// Number of the group's messages, their order, and text on which ranks agree besides tensors and version.
+    /// Number of messages that a group gathers: one of each rank.
     int slots() const { return group_size(); }
+    /// Order of the messages that a group gathers: by index.
     static slice_order order() { return {}; }
+    /// Text on which ranks agree, besides tensors and version: empty, for a partition.
     static short_text text() { return {}; }
-    /// Gathers the group's messages, of the elements `all`. Returns the messages' address: `work`, or the storage.
+    /// Gathers the messages of the group's ranks, each for the elements `all`. Returns their address: `work`, or the
+    /// storage if the group has one rank.
     template <execution Execution, class Communicator, class Slices>
     const std::byte* gather(const Execution& exec, Communicator& comm, const Slices& all, bool, std::byte* work) const {
         if (group_size() == 1) return base::message();
@@ -96,7 +100,7 @@ public:
     }
 
 private:
-    /// The ranks of a group. Throws precondition_error unless `index` is one of them.
+    /// The ranks of a group of `size` ranks. Throws precondition_error unless `index` is the index of one of them.
     static sharing_ranks group(int size, int index) {
         if (size > 0) detail::existing_rank("secondary_partition", size, index);
         return {size, true};

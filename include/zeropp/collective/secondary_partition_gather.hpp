@@ -45,8 +45,8 @@ std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, co
 /// Shapes    full [n], for the partition's n, or a tensor_list of the partition's tensors; scratch as
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A list for a replica is over the
 ///           replica's shard_owners: all ranks, unless the replica was made with fewer
-/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all ranks
-///           of the group
+/// Result    full == the parts stored on the ranks of the group, each through the quantizer that `secondary` gathers
+///           with; the same bits on all ranks of the group
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, `secondary` and communicator must
 ///           outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
@@ -79,7 +79,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         return "expected a secondary partition of version " + std::to_string(version) + ", given " +
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
-    // A rank that is its whole group has nobody to agree with, and comm.peers(0) may be all ranks.
+    // A rank that is alone in its group has nobody to agree with, and comm.peers(0) may then be all ranks.
     if (comm.group_size() == 1 && comm.topology().groups() != 1) call.exchange_nothing();
     call.run(pipeline(exec), comm.peers(0), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;

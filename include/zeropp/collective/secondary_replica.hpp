@@ -56,7 +56,8 @@ public:
     /// `rank`. `ranks` is a topology, or a shard_owners, of which `rank` need not be an owner. Allocates 24 bytes for
     /// each rank. For a list, allocates a table of 64 bytes for each tensor, and blocks in device_space. Throws
     /// precondition_error unless `rank` exists, a list is over `ranks`, and `storage` is large enough and aligned to 16
-    /// bytes.
+    /// bytes. Also throws if `ranks` does not number indices by rank and, with one or two levels, groups by their
+    /// lowest rank.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const IntraNode& intra_node = {})
@@ -77,8 +78,10 @@ public:
         return kept_by(ranks, rank) * base::bytes_of(tensors, {ranks.size()});
     }
 
-    /// An update to `version`, for quantized_update. With `full`, the update also gathers whole tensors into `full`.
+    /// An update of this replica to `version`, as an argument of quantized_update.
     replica_update<secondary_replica, none> to(std::uint64_t version) { return {*this, version, {}}; }
+    /// An update of this replica to `version` that also gathers whole tensors into `full`, as an argument of
+    /// quantized_update.
     template <mutable_tensors_in<Space> Full>
     auto to(std::uint64_t version, Full&& full) {
         using operand = decltype(detail::operand_of<Space>(full));
@@ -98,30 +101,36 @@ public:
     /// Requires owns().
     int owner() const { return owners_.rank_of(group_, index_); }
 
-    // For collectives. Stored messages are of `Exact`, for the owners' slots that this rank serves, in order.
+    // Members for collectives. Stored messages are of `Exact`, one for each owners' slot that this rank serves, in
+    // order.
 
     /// The owners' slots that this rank serves.
     served_slots served() const { return served_by(owners_, rank()); }
     /// The quantizer of stored messages.
     static Exact exact() { return {}; }
+    /// Number of groups, with owners or without.
     int groups() const { return owners_.all().groups(); }
-    /// Owners of the stored messages' shards; -1 for a slot without a rank.
+    /// Owner of each stored message's shard, in the order of storage; -1 for a slot without a rank.
     std::vector<int> kept_owners() const {
         std::vector<int> owners(kept_by(owners_, rank()), -1);
         for_each_served(owners_, rank(), [&](int i, int owner) { owners[static_cast<std::size_t>(i)] = owner; });
         return owners;
     }
-    /// Address of this rank's message in `messages`, of all groups that own shards; the first's if this rank owns none.
+    /// Address of this rank's message among `messages`, one of `bytes` bytes for each group that owns shards. If this
+    /// rank owns none, address of the first message.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
         return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
     }
 
-    /// All stored shards (`tensors`), or this rank's own (`own`), as a codec's tensor argument for such slices.
+    /// All stored shards of one tensor, as a codec's argument: the first element's address.
     element_type* tensors(const slices&) const { return elements_at(base::message()); }
+    /// All stored shards of a list, as a codec's argument: the first element's address for each tensor.
     tensor_table<element_type> tensors(const list_slices&) const { return base::template kept_table<element_type>(0); }
+    /// This rank's own shard of one tensor, as a codec's argument: the first element's address.
     element_type* own(const slices&) const { return own_elements(); }
+    /// This rank's own shards of a list, as a codec's argument: the first element's address for each tensor.
     tensor_table<element_type> own(const list_slices&) const { return base::template kept_table<element_type>(1); }
-    /// Slots `served` of a chunk, at their places in the storage.
+    /// The shards of slots `served` in a chunk, as a codec's argument that locates each shard in the storage.
     template <class Slices>
     packed_slices<Slices> stored(const Slices& chunk, const slot_range& served) const {
         return {chunk.in_slots(owners_.order(), served.first, served.count),
@@ -132,7 +141,7 @@ public:
     int slots() const { return slot_count(owners_); }
     /// Order of the messages that a group gathers.
     slice_order order() const { return owners_.order(); }
-    /// Text that must be equal on all ranks: how many groups own shards. Empty if all do.
+    /// Text that must be equal on all ranks: the number of groups that own shards. Empty if all do.
     short_text text() const {
         if (owners_.groups() == groups()) return {};
         return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own shards");
