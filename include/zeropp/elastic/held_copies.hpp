@@ -33,7 +33,8 @@ template <quantizer Q>
     requires stores_elements<Q, typename Q::element_type>
 inline constexpr bool stores_own_elements<Q> = true;
 
-/// Element type in which stored weights move: of Q if Q stores elements, otherwise T, to which the sender decodes.
+/// Element type in which stored weights move to other ranks: of Q if Q stores elements. Otherwise T, to which the
+/// sender decodes.
 template <quantizer Q, class T>
 struct moved_element {
     using type = T;
@@ -44,7 +45,8 @@ struct moved_element<Q, T> {
     using type = typename Q::element_type;
 };
 
-/// Copies in a secondary partition: each group holds one copy, in one message on each rank.
+/// Copies of the weights in secondary partitions, over the topology `before`: each group holds one copy, in one message
+/// on each rank.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Topology& before, const Tensors& tensors) {
     std::vector<held_copy> copies;
@@ -56,8 +58,8 @@ std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Top
     return copies;
 }
 
-/// Copies of all ranks' shards. for_each_kept(rank, f) calls f(owner) for each shard that `rank` keeps. The c-th copy
-/// has, of each shard, the c-th rank that keeps it.
+/// Copies of all ranks' shards, of the division `segments` over `ranks` ranks. for_each_kept(rank, f) calls f(owner)
+/// for each shard that `rank` keeps. The holder of a shard in the c-th copy is the c-th rank that keeps it.
 template <class ForEachKept>
 std::vector<held_copy> copies_of_shards(const std::vector<segment>& segments, int ranks, ForEachKept for_each_kept) {
     std::vector<held_copy> copies;
@@ -72,7 +74,7 @@ std::vector<held_copy> copies_of_shards(const std::vector<segment>& segments, in
     return copies;
 }
 
-/// Copies in a secondary replica: each group holds one copy.
+/// Copies of the weights in secondary replicas, over the topology `before`: each group holds one copy.
 template <quantizer Exact, class Space, quantizer IntraNode, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode>&, const Topology& before,
                                  const Tensors& tensors) {
@@ -81,7 +83,8 @@ std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode
     });
 }
 
-/// Copies in mirrors: each partner node of a shard's owner holds one copy of that shard.
+/// Copies of shards in mirrors, over the topology `before`: each partner node of a shard's owner holds one copy of that
+/// shard.
 template <quantizer Q, class Space, topology Topology, class Tensors>
 std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& before, const Tensors& tensors) {
     return copies_of_shards(segments_over(tensors, before.size()), before.size(), [&](int rank, auto f) {
@@ -89,8 +92,8 @@ std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& 
     });
 }
 
-/// Why `copies` were not made for `rank` of `before`, the topology before the failure, or lack some rank's shard. As
-/// "expected ..., given ..."; empty if neither.
+/// Why `copies` were not made for `rank` of the topology `before`, or lack shards of some ranks. As "expected ...,
+/// given ..."; empty if neither.
 template <class Copies, topology Topology>
 std::string copies_problem(const Copies& copies, const Topology& before, int rank) {
     std::string problem = copies.place_problem(before, rank);
@@ -103,8 +106,9 @@ std::string copies_problem(const Copies& copies, const Topology& before, int ran
     return problem;
 }
 
-/// Function that returns the address of a piece on this rank. Pieces lie in the messages of `kept` if these hold
-/// elements. Otherwise this decodes all messages to `decoded`, where pieces then lie.
+/// Returns a function that takes a recovered_piece, and returns the address of its first element on this rank. If the
+/// messages of `kept` hold elements, pieces lie in these messages. Otherwise this decodes all messages to `decoded`,
+/// where pieces then lie, and blocks.
 template <class Moved, execution Execution, class Kept, class Tensors>
 auto stored_elements(const Execution& exec, const Kept& kept, const Tensors& tensors,
                      workspace<typename Execution::space>& decoded) {

@@ -13,8 +13,8 @@
 namespace zeropp {
 
 /// Ranks, in increasing order, of the group of `rank` and its partner groups, which mirror each other's shards
-/// (shard_mirror). Groups are partners in pairs. If their number is odd, the last three groups are partners. Throws
-/// precondition_error if there is only one group, or if `rank` does not exist.
+/// (shard_mirror). Groups 2i and 2i + 1 are partners. If the number of groups is odd, the last three are partners.
+/// Throws precondition_error if there is only one group, or if `rank` does not exist.
 template <topology Topology>
 std::vector<int> partner_ranks(const Topology& ranks, int rank) {
     const int groups = ranks.groups();
@@ -32,15 +32,15 @@ std::vector<int> partner_ranks(const Topology& ranks, int rank) {
 
 namespace detail {
 
-/// A message that a rank keeps for a partner: the shards of rank `owner`. Among the messages of the slots that the
-/// keeper serves, it is the one with index `slot`.
+/// A message that a rank keeps for a partner: the shards of rank `owner`. `slot` is the index of this message among the
+/// messages of all slots that the keeping rank serves.
 struct mirrored_shard {
     int slot;
     int owner;
 };
 
-/// Messages that `rank` keeps: for each column that it serves, the message of the slot of each other partner group.
-/// `members` are the partner_ranks of `rank`, and `partners` is the topology of these ranks.
+/// Messages that `rank`, a number among all ranks, keeps for its partners: for each column that it serves, one of each
+/// other partner group. `members` are the partner_ranks of `rank`, and `partners` is the topology of these ranks.
 template <topology Topology>
 std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vector<int>& members, int rank) {
     const int own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
@@ -52,7 +52,8 @@ std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vec
     return kept;
 }
 
-/// Messages that `rank` of the topology `ranks` keeps for its partners.
+/// Messages that `rank` of the topology `ranks` keeps for its partners. Throws precondition_error as partner_ranks
+/// does.
 template <topology Topology>
 std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
     const std::vector<int> members = partner_ranks(ranks, rank);

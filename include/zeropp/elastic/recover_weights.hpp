@@ -34,20 +34,23 @@ namespace zeropp {
 
 namespace detail {
 
-/// Why `operand` is not the shard of `rank` in the division `of`, as "expected ..., given ..."; empty if it is.
+/// Why the array `operand` is not the shard of `rank` in the division `of`, as "expected ..., given ..."; empty if it
+/// is.
 template <class T, class Space>
 std::string shard_problem_of(const array_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
     if (of.size() != 1) return "expected a list of " + std::to_string(of.size()) + " shards, given an array";
     return operand.elements() == of[0].part.size(rank) ? std::string()
                                                        : shard_problem(of[0].part, rank, operand.elements());
 }
+/// Why the list `operand` is not the list of shards of `rank` in the division `of`; empty if it is.
 template <class T, class Space>
 std::string shard_problem_of(const list_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
     return operand.shard_problem(list_division(of, nullptr, 0, 0), rank);
 }
 
-/// Moves the pieces of `plan` to their destinations, chunk by chunk. In each chunk, the pieces from one rank are one
-/// message, and all ranks gather all messages. address(piece) is the address of a piece on the rank that sends it.
+/// Moves the pieces of `plan` to their destinations, into the new shards `out`, chunk by chunk. In each chunk, the
+/// pieces from one rank are one message, and all ranks gather all messages. address(piece) is the address of a piece on
+/// the rank that sends it. Allocates and blocks.
 template <class Moved, execution Execution, class Communicator, class Out, class Address>
 void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan& plan, const Out& out,
                  Address address) {
@@ -82,12 +85,13 @@ void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan&
     });
 }
 
+/// Version of the messages that a rank keeps, as ranks send it to each other.
 struct stored_version {
     std::uint64_t version;
     std::uint64_t stored;  // 1 if there is a version, otherwise 0
 };
 
-/// The versions that all ranks keep, by rank. Blocks.
+/// Gathers the versions of the messages that all ranks keep, in rank order. `version` is this rank's. Blocks.
 template <execution Execution, class Communicator>
 std::vector<stored_version> gather_versions(const Execution& exec, Communicator& comm,
                                             const std::optional<std::uint64_t>& version) {
@@ -104,7 +108,8 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
 }
 
 /// Returns the newest version of which survivors hold all elements to recover, and lets `plan` use copies of that
-/// version only. Without one: returns 0 if nothing is stored nor to be recovered, otherwise throws no_copy_error.
+/// version only. If there is no such version: returns 0 if nothing is stored nor to be recovered, otherwise throws
+/// no_copy_error.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -133,7 +138,7 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
 }
 
 /// Begins a recovery: checks the arguments and, if the transport is `checked`, compares them with other ranks'. Throws
-/// precondition_error if an argument is wrong: if problem(), for example, returns a text.
+/// precondition_error if an argument is wrong, or if problem() returns a text.
 template <class Communicator, class Call, class Out, class Problem>
 void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, const Out& out, Problem problem) {
     const auto& from = recovery.from;

@@ -37,9 +37,9 @@ class shard_mirror : public kept_messages<Quantizer, Space> {
 
 public:
     /// An empty mirror on `rank` of `ranks`, for the shards of `tensors`: an element count, or a tensor_list of whole
-    /// tensors over `ranks`. Allocates 8 bytes for each rank of which it keeps a copy. For a list, also allocates a
-    /// table of 48 bytes for each tensor, and blocks in device_space. Throws precondition_error unless there are
-    /// several nodes, a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
+    /// tensors over `ranks`. Allocates 8 bytes for each kept copy. For a list, also allocates a table of 48 bytes for
+    /// each tensor, and blocks in device_space. Throws precondition_error unless `rank` exists, there are several
+    /// nodes, a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     shard_mirror(const Quantizer& q, const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage)
         : base("shard_mirror", q, tensors, {ranks.size()}, detail::mirrored_by(ranks, rank).size(), storage),
@@ -50,7 +50,8 @@ public:
         base::keep_table(tensors);
     }
 
-    /// Bytes of storage on `rank`: one message for each rank of which it keeps a copy, more on smaller nodes.
+    /// Bytes of storage that a mirror on `rank` needs: one message for each rank of which it keeps shards. Ranks of
+    /// smaller nodes may keep more.
     template <topology Topology>
     static std::size_t storage_bytes(const Quantizer&, const Topology& ranks, const tensors_shape& tensors, int rank) {
         return detail::mirrored_by(ranks, rank).size() * base::bytes_of(tensors, {ranks.size()});
@@ -58,12 +59,12 @@ public:
 
     /// Number of ranks over which tensors are divided.
     int size() const { return base::over().count; }
-    /// This rank.
+    /// Number of the rank that keeps this mirror.
     int rank() const { return rank_; }
 
-    // For collectives.
+    // Members for collectives.
 
-    /// The kept messages, in the order of storage: slot and owner of each.
+    /// Slot and owner of each kept message, in the order of storage.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
     /// Owners of the kept messages' shards, in the order of storage.
     std::vector<int> kept_owners() const {
@@ -85,7 +86,8 @@ public:
     std::string shard_problem(const Operand& shard) const {
         return base::shard_problem(shard, rank_, "mirror");
     }
-    /// Why `partners` is not the topology of this rank and its partners, with this rank as `rank`; empty if it is.
+    /// Why `partners` is not the topology of this rank and its partners, in which this rank is `rank`. As "expected
+    /// ..., given ..."; empty if it is.
     template <topology Topology>
     std::string partners_problem(const Topology& partners, int rank) const {
         if (partners_.topology == topology_digest(partners) && partners_.own == rank) return {};
@@ -99,11 +101,11 @@ public:
     }
 
 private:
-    /// Digest of the topology of this rank and its partners, their lowest rank, and this rank's index among them.
+    /// Identity of the communicator of this rank and its partners.
     struct partners_identity {
-        std::uint64_t topology;
-        int first;
-        int own;
+        std::uint64_t topology;  // digest of the communicator's topology
+        int first;               // lowest of its ranks, as numbered before the split
+        int own;                 // this rank's index among its ranks
     };
 
     int rank_;

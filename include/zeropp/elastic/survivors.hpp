@@ -52,11 +52,12 @@ struct recovery_options {
 
 namespace detail {
 
-/// Division over `ranks` ranks of an array, or of each tensor of a list.
+/// Division of an array of `elements` elements over `ranks` ranks, as a list of one segment.
 inline std::vector<segment> segments_over(std::size_t elements, int ranks) {
     const partition part(elements, ranks);
     return {{part, part.slice_size(), {}}};
 }
+/// Division of each tensor of a list over `ranks` ranks.
 template <class T, class Space>
 std::vector<segment> segments_over(const tensor_list<T, Space>& tensors, int ranks) {
     return tensors.segments(ranks);
@@ -76,13 +77,15 @@ struct recovery_call {
           after(segments_over(all, size)) {}
 };
 
-/// One copy of all elements: its division into shards, and the rank before the failure that holds each, or -1.
+/// One copy of all elements: its division into shards, and for each shard, the rank before the failure that holds it,
+/// or -1.
 struct held_copy {
     std::vector<segment> segments;
     std::vector<int> holders;
 };
 
-/// A piece: elements [begin, begin + count) of a tensor, from survivor `from` to `to`, at byte `offset` of the message.
+/// A piece: elements [begin, begin + count) of a tensor, from survivor `from` to `to`, at byte `offset` of the message
+/// that `from` sends.
 struct recovered_piece {
     std::size_t tensor;
     std::size_t begin;
@@ -92,17 +95,19 @@ struct recovered_piece {
     std::size_t offset;
 };
 
+/// Elements [begin, end) of a tensor that no survivor holds.
 struct lost_range {
     std::size_t tensor;
     std::size_t begin;
     std::size_t end;
 };
 
-/// The pieces that all survivors send. Every survivor computes the same pieces, without communication. Each element has
-/// one sender. Survivors that hold the same elements divide these among themselves.
+/// Plan of a recovery: the pieces that all survivors send. Every survivor computes the same pieces, without
+/// communication. Each element has one sender. Survivors that hold the same elements divide these among themselves.
 class recovery_plan {
 public:
-    /// For the recovery `call` on survivor `rank`, with elements of `element_bytes` bytes.
+    /// Plan of the recovery `call` on survivor `rank`, with elements of `element_bytes` bytes. `copies` are the copies
+    /// that ranks held before the failure.
     template <class Call>
     recovery_plan(const Call& call, std::vector<held_copy> copies, int rank, std::size_t element_bytes)
         : before_(call.before), after_(call.after), copies_(std::move(copies)), rank_(rank),
@@ -124,14 +129,14 @@ public:
 
     std::size_t chunks() const { return chunks_.size(); }
 
-    /// Lets copies on a survivor count only if holds[survivor].
+    /// Makes the copies on survivor s count only if holds[s] is true.
     void count_copies_of(std::vector<bool> holds) { holds_ = std::move(holds); }
 
     /// Offset of this survivor's new shard in tensor t.
     std::size_t own_offset(std::size_t t) const { return after_[t].part.offset(rank_); }
 
     /// Calls use(recovered_piece) for each piece of a chunk, in one order on all ranks. Returns the bytes of the
-    /// longest message of a rank; all messages have this size.
+    /// longest message that a rank sends; all ranks' messages have this size.
     template <class Use>
     std::size_t for_each_piece(std::size_t chunk, Use use) const {
         std::vector<std::size_t> used(holds_.size());
@@ -139,7 +144,8 @@ public:
                      [&](std::size_t t, std::size_t begin, std::size_t end, int to, const std::vector<int>& holders) {
                          if (holders.empty()) return;
                          for (std::size_t h = 0; begin < end; ++h) {
-                             // Each destination begins with another holder: short runs do not all fall to one.
+                             // Each destination begins with another holder, so that the first holder does not send all
+                             // short runs.
                              const int source = holders[(h + static_cast<std::size_t>(to)) % holders.size()];
                              const std::size_t share = ceil_div(end - begin, holders.size() - h);
                              const std::size_t count = std::min(std::max(share, message_place::alignment), end - begin);
@@ -174,7 +180,8 @@ public:
     }
 
 private:
-    /// Calls use(tensor, begin, end, destination, holders) for runs of elements with equal destination and holders.
+    /// Calls use(tensor, begin, end, destination, holders) for each run of elements with one destination and the same
+    /// holders.
     template <class Use>
     void for_each_run(const list_slices& chunk, Use use) const {
         std::vector<int> holders;
@@ -196,7 +203,8 @@ private:
         }
     }
 
-    /// Finds the survivors that hold element `begin` of tensor t. Returns the end, at most `end`, of their common run.
+    /// Sets `holders` to the survivors that hold element `begin` of tensor t. Returns the end of the run, up to `end`,
+    /// of elements with these holders.
     std::size_t find_holders(std::size_t t, std::size_t begin, std::size_t end, std::vector<int>& holders) const {
         holders.clear();
         for (const held_copy& copy : copies_) {
