@@ -50,7 +50,8 @@ struct outer_difference {
     }
 };
 
-/// Nesterov's step of momentum and anchor by the mean difference; then weights between the old weights and the anchor.
+/// Outer step of element i: Nesterov's step of momentum and anchor by the mean difference. Then sets the weight to
+/// alpha * old weight + (1 - alpha) * anchor.
 template <class T>
 struct outer_update {
     float rate;
@@ -62,7 +63,8 @@ struct outer_update {
     T* weights;
 
     ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
-        // `cast_to` formats keep an Inf, where block formats make it NaN. The anchor gets NaN with all formats.
+        // Makes an Inf NaN, so that the anchor gets NaN with all formats: block formats make an Inf NaN, `cast_to`
+        // formats keep it.
         const float mean_difference = is_finite(mean[i]) ? mean[i] : quiet_nan;
         const float m = product(factor, momentum[i]) + mean_difference;
         const float moved = anchor[i] - product(rate, mean_difference + product(factor, m));
@@ -106,11 +108,13 @@ public:
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
 
-    /// Cannot be copied: two copies would write into one storage, each with a different count of exchanges.
+    /// Moves the optimizer. A copy would write into the same storage, with another number of exchanges, so there is
+    /// none.
     outer_optimizer(outer_optimizer&&) = default;
+    /// Moves an optimizer here, in place of the state that this object referred to.
     outer_optimizer& operator=(outer_optimizer&&) = default;
 
-    /// Bytes of storage on each rank.
+    /// Bytes of storage that a rank needs for its shards `weights`.
     template <tensors_in<Space> Weights>
     static std::size_t storage_bytes(const Weights& weights) {
         return 3 * part_size(weights) * sizeof(float);
@@ -168,7 +172,7 @@ public:
         // Work that is still enqueued stores its number in the old counter.
         completed_ = std::make_shared<std::atomic<std::uint64_t>>(exchanges);
     }
-    /// Bytes of the state. They are complete when the work of the last call is complete.
+    /// Memory of the state: anchor, momentum and difference. Complete when the work of the last call is complete.
     view<std::byte, Space> state() const { return storage_.subview(0, 3 * part_size_ * sizeof(float)); }
 
     /// Anchor of array t of the weights, with the same bits in all islands.
@@ -179,9 +183,9 @@ public:
     /// Tensors that an exchange moves: differences, then their mean. They give the sizes of scratch and error_feedback.
     const tensor_list<float, Space>& differences() const { return differences_; }
 
-    // For outer_begin.
+    // Members for outer_begin.
 
-    /// Why `weights` do not have the constructor's shapes, as "expected ..., given ..."; empty if they do.
+    /// Why `weights` do not have the shapes given to the constructor, as "expected ..., given ..."; empty if they do.
     template <tensors_in<Space> Weights>
     std::string problem(const Weights& weights) const {
         if constexpr (detail::is_tensor_list<std::remove_cvref_t<Weights>>) {
@@ -200,7 +204,7 @@ public:
         }
         return {};
     }
-    /// Enqueues difference = anchor - weights.
+    /// Enqueues, for each element, difference = anchor - weight.
     template <execution Execution, tensors_in<Space> Weights>
     void take_difference(const Execution& exec, const Weights& weights) const {
         for_each_array<Execution>(exec, weights, [&]<class T>(const T* w, std::size_t begin) {
@@ -212,7 +216,7 @@ public:
     void advance(const Execution& exec) {
         const std::uint64_t next = exchanges() + 1;
         if constexpr (host_execution<Execution>) {
-            // If work before this fails, the queue drops this, too.
+            // If earlier work on the queue fails, the queue also drops this store.
             exec.enqueue([completed = completed_, next] { completed->store(next); });
         } else {
             completed_->store(next);
@@ -222,8 +226,8 @@ public:
     }
 
 private:
-    /// True if the last exchange waits for `apply`, but its work has been dropped. Then nothing else refers to
-    /// `completed_`, which has an older number.
+    /// True if the last exchange waits for `apply`, but a host_queue has dropped its work. Then this object holds the
+    /// only pointer to `completed_`, which has an older number.
     bool failed() const {
         if (!pending_) return false;
         const bool dropped = completed_.use_count() == 1;
@@ -235,10 +239,10 @@ private:
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
 
-    /// Number of elements that `n` floats take, rounded up to a multiple of 16 bytes.
+    /// Number of floats that `n` floats take in storage: `n`, rounded up to a multiple of 16 bytes.
     static std::size_t padded(std::size_t n) { return round_up(n, workspace_alignment / sizeof(float)); }
 
-    /// Number of elements of each of the three arrays in storage: anchor, momentum, difference.
+    /// Number of floats, with padding, of each of the three arrays in storage: anchor, momentum, difference.
     template <class Weights>
     static std::size_t part_size(const Weights& weights) {
         const auto arrays = detail::operand_of<Space>(weights);
@@ -253,7 +257,7 @@ private:
     float* anchor_at(std::size_t begin) const { return part(0, begin); }
     float* momentum_at(std::size_t begin) const { return part(1, begin); }
     float* difference_at(std::size_t begin) const { return part(2, begin); }
-    /// Index of the first element of array t of the weights in each of the three arrays in storage.
+    /// Index of the first element of array t of the weights, in each of the three arrays in storage.
     std::size_t begin(std::size_t t) const {
         return static_cast<std::size_t>(differences_[t].data() - difference_at(0));
     }
@@ -285,7 +289,7 @@ private:
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;
-    /// Number of the last complete exchange, which enqueued work sets.
+    /// Number, from 1 on, of the last exchange with complete work. Enqueued work stores it.
     std::shared_ptr<std::atomic<std::uint64_t>> completed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 

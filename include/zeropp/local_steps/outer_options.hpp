@@ -14,7 +14,8 @@
 
 namespace zeropp {
 
-/// Options of training with local steps; equal on all ranks. Defaults are DiLoCo's.
+/// Options of training with local steps; equal on all ranks. Default learning rate and momentum are DiLoCo's (arXiv
+/// 2311.08105).
 struct outer_options {
     /// Number of inner steps between two exchanges of a tensor (H), at least 1.
     int every = 30;
@@ -28,12 +29,13 @@ struct outer_options {
     float momentum = 0.9f;
     /// Factor of an island's own weights in its weights after an exchange, from 0 to 1: alpha of Streaming DiLoCo.
     float alpha = 0.0f;
-    /// Number of chunks of the all-reduce, as in gather_options.
+    /// Number of chunks of each shard in the exchange's all-reduce, above 0, or `auto_chunks` to choose it by message
+    /// size.
     int chunks = auto_chunks;
 
     /// True if fragment `fragment`, counted from 0, begins an exchange after inner step `step`, counted from 1. Each
-    /// fragment begins one every `every` steps; the begins of all fragments are spread evenly over these steps. Throws
-    /// precondition_error if `every` or `fragments` is below 1, or if there is no such fragment.
+    /// fragment begins an exchange every `every` steps; the begins of all fragments are spread evenly over these steps.
+    /// Throws precondition_error if `every` or `fragments` is below 1, or if there is no such fragment.
     constexpr bool begins(int fragment, std::int64_t step) const {
         if (every < 1 || fragments < 1) throw precondition_error("outer_options: " + problem());
         detail::existing("outer_options", "a fragment", fragments, fragment);
@@ -41,9 +43,10 @@ struct outer_options {
         return step > 0 && step % every == turn % every;
     }
     /// True if `fragment` applies an exchange after inner step `step`: the exchange that began `delay` steps before.
+    /// Throws precondition_error as `begins` does.
     constexpr bool applies(int fragment, std::int64_t step) const { return begins(fragment, step - delay); }
 
-    /// The options in words, without `chunks`. Fractions are written as the bits of floats.
+    /// Text of the options without `chunks`, which ranks compare. Fractions are written as the bits of floats.
     constexpr agreed_text text() const {
         agreed_text t("every ");
         t.append(every).append(" steps in ").append(fragments).append(" fragments, applied after ").append(delay);

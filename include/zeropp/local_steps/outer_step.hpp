@@ -30,7 +30,8 @@ constexpr all_reduce_options outer_reduction(const outer_options& options) {
 }
 }  // namespace detail
 
-/// Bytes of workspace that outer_step and outer_begin need.
+/// Bytes of workspace that outer_step and outer_begin need. `counterparts` is the topology of the ranks with equal
+/// shards, one in each island.
 template <topology Topology, reduction_hops Hops, class Space>
 std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops& by_hop,
                                        const outer_optimizer<Space>& outer, const outer_options& options = {}) {
@@ -49,9 +50,9 @@ std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops&
 ///           difference itself. Weights, anchor and momentum are unchanged
 /// Returns   the event on `exec` after which weights may change; work behind the event still communicates
 /// Moves     between islands, as quantized_all_reduce of the rank's shards; nothing with one island
-/// Order     enqueued on `exec`, or on both executions of a pipeline; complete when its `intra_node` is. The weights
-///           must be complete on `exec`: let `exec` wait for the inner step first. Without scratch, allocates and
-///           blocks until complete
+/// Order     enqueued on `exec`, or on both executions of a pipeline; complete when `intra_node` is. The weights must
+///           be complete on `exec`: let `exec` wait for the inner step first. Without scratch, allocates and blocks
+///           until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last exchange. Make one
 ///           error_feedback for the `differences()` of each outer_optimizer
 /// Requires  the same shards, quantizers, options and number of exchanges on all ranks of `comm`; otherwise as
@@ -93,7 +94,8 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
 }
 
 /// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. For exchanges beside inner
-/// steps, call these apart. Anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
+/// steps, call outer_begin and `apply` apart. Anchor and momentum have the same bits in all islands, and so have
+/// weights if alpha is 0.
 ///
 /// Result    anchor, momentum and weights as `outer.apply` says
 /// Shapes, Moves, Order, Feedback, Requires, Throws, Source    as outer_begin
