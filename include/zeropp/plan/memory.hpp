@@ -39,8 +39,8 @@ struct states_memory {
 };
 
 /// Bytes of a model's states on the rank that holds the most. `tensors` are sizes in elements. `ranks` is the number of
-/// ranks that divide each tensor: 1 for data-parallel training, all ranks for ZeRO-3 with or without hpZ, a group's for
-/// MiCS. Throws precondition_error unless ranks > 0.
+/// ranks that divide each tensor: 1 for data-parallel training, all ranks for ZeRO-3 with or without hpZ, the ranks of
+/// a group for MiCS. Throws precondition_error unless ranks > 0.
 inline states_memory memory_of_states(std::span<const std::size_t> tensors, int ranks, const state_bytes& bytes = {}) {
     detail::require_least("memory_of_states", "1 rank", ranks);
     std::uint64_t elements = 0;
@@ -48,8 +48,9 @@ inline states_memory memory_of_states(std::span<const std::size_t> tensors, int 
     return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
 }
 
-/// Bytes of hpZ's secondary shards, which each rank keeps throughout training. Throws precondition_error unless the
-/// group size is at least 1: if groups are nodes, give the number of ranks of the smallest, not `whole_nodes`.
+/// Bytes of hpZ's secondary shards, which each rank keeps throughout training. `tensors` are sizes in elements. Throws
+/// precondition_error unless the group size is at least 1: if groups are nodes, give the number of ranks of the
+/// smallest, not `whole_nodes`.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
     detail::require_least("secondary group size", "1 rank", secondary.group_size);
     std::uint64_t bytes = 0;
@@ -59,7 +60,8 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
-/// Bytes of the replicas that a rank keeps for quantized_update: if nodes differ in size, the rank that keeps the most.
+/// Bytes of the replicas that a rank keeps for quantized_update, in the format `kept_as`. If nodes differ in size, of
+/// the rank that keeps the most. `tensors` are sizes in elements.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
@@ -67,7 +69,8 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     return most_served(ranks) * bytes;
 }
 
-/// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners: the rank that keeps the most.
+/// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners, in the format `mirror`: of the rank that
+/// keeps the most. `tensors` are sizes in elements. Throws precondition_error if there is only one node.
 template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
     std::uint64_t bytes = 0, kept = 0;
@@ -82,8 +85,9 @@ std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> 
     return kept * bytes;
 }
 
-/// Bytes of error feedback's residuals on each rank. `formats` are the residuals' formats along each level: for a
-/// quantizer Q, `wire_format_of` Storage::storage<Q>, where Storage may be residuals_in_int8.
+/// Bytes of the residuals that each rank keeps for reduce-scatters of `tensors` (sizes in elements) with error
+/// feedback. `formats` are the residuals' formats along each level: for a quantizer Q, `wire_format_of`
+/// Storage::storage<Q>, where Storage may be residuals_in_int8.
 template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors,
                                const level_formats& formats) {
@@ -98,6 +102,7 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
 }
 
 /// Bytes that local steps keep on each rank of an `island`: anchors, outer momenta, differences and residuals.
+/// `tensors` are sizes in elements.
 template <topology Topology>
 std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
     detail::require_possible(local);
@@ -113,7 +118,7 @@ std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> 
     return bytes;
 }
 
-/// Workspace bytes of quantized_all_gather for `elements` elements.
+/// Workspace bytes of quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`.
 template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
@@ -127,7 +132,8 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
-/// Workspace bytes of a quantized_update of `elements` elements that also gathers whole tensors.
+/// Workspace bytes of a quantized_update of `elements` elements that also gathers whole tensors, in `chunks` chunks, or
+/// `auto_chunks`. Weight differences have the format `differences`, messages within a node the format `kept_as`.
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
@@ -135,15 +141,16 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
                                     true);
 }
 
-/// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements.
+/// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
+/// `auto_chunks`.
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const level_formats& formats, std::size_t elements,
                                        int chunks = 1) {
     return detail::reduce_workspace(ranks, detail::planned_tensor(ranks, elements), formats.by_level(), chunks);
 }
 
-/// Bytes of scratch on each rank for the largest tensor: `gathered` times its whole weights, its whole gradient, and
-/// the collectives' workspaces. `gathered` is 2 if one tensor is gathered while another computes.
+/// Bytes of scratch on each rank for the largest tensor: its whole weights `gathered` times, its whole gradient once,
+/// and the collectives' workspaces. `gathered` is 2 if one tensor is gathered while another computes.
 template <topology Topology>
 std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                              const state_bytes& bytes = {}, int gathered = 2) {

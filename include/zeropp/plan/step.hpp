@@ -74,7 +74,7 @@ struct compute_time {
     static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
 };
 
-/// Seconds of a training step, by pass; `gradients` is the reduce-scatter of gradients.
+/// Seconds of a training step, separate for each pass; `gradients` is the reduce-scatter of gradients.
 struct step_time {
     collective_time forward;
     collective_time backward;

@@ -29,7 +29,8 @@ struct machine {
     link_speed intra_node;
     /// Link of a whole node to the other nodes (of its site, with three levels). All ranks of the node share the link.
     link_speed inter_node;
-    /// Bytes per second that a rank's codec reads and writes; 0 leaves its time out. Formats with `plain` take none.
+    /// Bytes per second that a rank's codec reads and writes; 0 leaves the codec's time out. `plain` formats, 16 bits
+    /// or more without parameters, take no time.
     double codec_bytes_per_second = 0;
     /// Link of a whole site to the other sites, for topologies of three levels. All ranks of the site share the link.
     link_speed inter_site = inter_node;
@@ -76,9 +77,10 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Seconds of one of `pieces` equal chunks of a hop along `level`. `bytes` are the bytes of a shard's messages of all
+/// Seconds of one of `chunks` equal chunks of a hop along `level`. `bytes` are the bytes of a shard's messages of all
 /// chunks. Along level 0, the slowest node decides. Along later levels, all ranks of a node, or of a site, share one
-/// link. Each node sends other nodes as many messages as the largest; ranks of the smallest start the most.
+/// link. Each node sends other nodes as many bytes as the largest node; ranks of the smallest node start the most
+/// messages.
 template <topology Topology>
 double level_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double chunks) {
     const double of_peer = real(slots_beyond(ranks, level)) * real(bytes);
@@ -96,7 +98,7 @@ double level_seconds(const machine& m, const Topology& ranks, int level, std::ui
 }
 
 /// Times of a collective with a hop along each level, with messages of `bytes` in `chunks` equal chunks. The hop along
-/// the last level overlaps the others: the longer part counts whole, and of the shorter part one chunk.
+/// the last level overlaps the others: the longer of the two counts whole, and of the shorter one chunk.
 template <topology Topology>
 collective_time all_hops(const machine& m, const Topology& ranks, const volume& bytes, double chunks) {
     constexpr int last = Topology::levels - 1;
@@ -128,7 +130,8 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     return t;
 }
 
-/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`.
+/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws precondition_error for a
+/// group size that `secondary_peers` refuses.
 template <topology Topology>
 collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
                                       std::size_t elements, std::size_t element_bytes) {
@@ -157,7 +160,8 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
 }
 
 /// Time of a quantized_update that also gathers whole tensors of `elements` elements of `element_bytes` bytes. Messages
-/// of `differences` move between nodes, then messages of `kept_as` within them. Hops of several chunks overlap.
+/// in the format `differences` move between nodes, then messages in the format `kept_as` within nodes. Hops of several
+/// chunks overlap.
 template <topology Topology>
 collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
@@ -217,8 +221,8 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
 }
 
 /// Time of one exchange of all `tensors` at once between islands: in each of two phases, a rank sends to every other
-/// island. `between` is the link of a whole island to the others, shared by its ranks. Its seconds count as
-/// `inter_node`. For each element of a shard, the outer optimizer reads or writes 9 floats, and the codec 4.
+/// island. `between` is the link of a whole island to the others, shared by the island's ranks. The exchange's seconds
+/// count as `inter_node`. For each element of a shard, the outer optimizer reads or writes 9 floats, and the codec 4.
 template <topology Topology>
 collective_time outer_step_time(const machine& m, const link_speed& between, const Topology& island,
                                 std::span<const std::size_t> tensors, const local_steps& local) {
@@ -237,8 +241,8 @@ collective_time outer_step_time(const machine& m, const link_speed& between, con
     return t;
 }
 
-/// Seconds, on average, that an `exchange` adds to an inner step of `step` seconds. They are the seconds of its codec,
-/// and of its hops beyond `delay` steps, divided by `every`.
+/// Seconds, on average, that an `exchange` adds to an inner step of `step` seconds: the seconds of its codec and of its
+/// hops beyond `delay` steps, divided by `every`.
 inline double local_steps_seconds(const collective_time& exchange, const local_steps& local, double step) {
     detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;

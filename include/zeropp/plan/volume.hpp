@@ -27,8 +27,9 @@
 namespace zeropp {
 
 /// Bytes that a rank sends within its node, to other nodes (of its site, with three levels), and to other sites. With
-/// nodes of equal size, all ranks send equally many bytes. Otherwise functions give the bytes of their argument `rank`;
-/// they throw precondition_error unless it exists. The transport `counting` counts exactly these bytes.
+/// nodes of equal size, all ranks send equally many bytes. Otherwise, functions that return a volume give the bytes of
+/// their argument `rank`, and throw precondition_error unless this rank exists. The transport `counting` counts exactly
+/// these bytes.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;
@@ -73,7 +74,7 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
 
-/// Bytes along each level of all messages of a shard, in the level's format.
+/// Bytes of the messages of one shard, in all chunks: for each level, in the level's format.
 template <class Sizes>
 volume bytes_by_level(const Sizes& sizes) {
     return {sizes.total(0), sizes.total(1), sizes.total(2)};
@@ -142,7 +143,8 @@ volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats
 }
 
 namespace detail {
-/// Bytes that `rank` sends in a two-shot quantized_all_reduce, in formats of three levels and of the all-gather phase.
+/// Bytes that `rank` sends in a two-shot quantized_all_reduce, in formats of three levels, then of the all-gather
+/// phase.
 template <topology Topology>
 volume two_shot_volume(const Topology& ranks, const std::array<message_format, 4>& formats, std::size_t elements,
                        int chunks, int rank) {
@@ -236,7 +238,7 @@ constexpr int secondary_group_size(const Topology& ranks, int wanted, int rank) 
 }
 
 /// True if `ranks` can be divided into secondary groups of `group_size` consecutive ranks. Nodes must be of equal size.
-/// Each node, and each site, must be a whole number of groups, or each group a whole number of them.
+/// Each node, and each site, must be a whole number of groups, or each group a whole number of nodes or of sites.
 template <topology Topology>
 bool can_be_secondary_groups(const Topology& ranks, int group_size) {
     bool can = group_size >= 1 && has_equal_groups(ranks) && ranks.size() % group_size == 0;
@@ -279,7 +281,8 @@ struct secondary_peers : volume {
 };
 
 /// Bytes that `rank` sends in secondary_partition_gather for `elements` elements, in groups of `group_size` consecutive
-/// ranks, or `whole_nodes`. It sends its message to each other rank of its group. Throws as `secondary_peers` does.
+/// ranks, or `whole_nodes`. It sends its message to each other rank of its group. Throws precondition_error unless
+/// `rank` exists, or for a group size that `secondary_peers` refuses.
 template <topology Topology>
 volume secondary_gather_volume(const Topology& ranks, int group_size, const wire_format& stored_as,
                                std::size_t elements, int rank = 0) {
