@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Options of collectives; equal on all ranks.
+/// Options of collectives, which must be equal on all ranks.
 
 #include <zeropp/core/text.hpp>
 #include <zeropp/layout/chunking.hpp>
@@ -29,7 +29,7 @@ constexpr short_text reduction_text(reduction operation, int in_chunks) {
 }
 }  // namespace detail
 
-/// Options of a reduce-scatter.
+/// Options of hierarchical_quantized_reduce_scatter.
 struct reduce_options {
     reduction operation = reduction::sum;
     /// Number of chunks of each shard, above 0, or `auto_chunks` to choose it by message size. Hops of successive
@@ -52,7 +52,7 @@ struct reduce_options {
 /// bytes. `by_size` chooses one of these by number of ranks and message size (`prefers_one_shot`).
 enum class all_reduce_algorithm { by_size, one_shot, two_shot };
 
-/// Options of an all-reduce.
+/// Options of quantized_all_reduce.
 struct all_reduce_options {
     reduction operation = reduction::sum;
     /// Number of chunks of each shard in two-shot, above 0, or `auto_chunks` to choose it by message size. One-shot has

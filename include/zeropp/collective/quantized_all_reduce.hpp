@@ -62,7 +62,8 @@ struct all_reduce_plan {
         return reduce.workspace_bytes() + std::min<std::size_t>(reduce.sizes.cut.size(), 2) * gathered_bytes;
     }
 
-    /// Address of the messages of chunk c in the all-gather phase.
+    /// Address in `workspace` of the messages of chunk c in the all-gather phase. Chunks c and c + 2 use the same
+    /// memory.
     std::byte* gathered(std::byte* workspace, std::size_t c) const {
         return workspace + reduce.workspace_bytes() + c % 2 * gathered_bytes;
     }
@@ -185,7 +186,7 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
                     .workspace_bytes();
             });
         };
-        // With error feedback, `by_size` is `two_shot`.
+        // With error feedback, `by_size` means `two_shot`, which may need more.
         return options.algorithm == all_reduce_algorithm::by_size
                    ? std::max(bytes(options.algorithm), bytes(all_reduce_algorithm::two_shot))
                    : bytes(options.algorithm);

@@ -34,7 +34,8 @@ namespace zeropp {
 
 namespace detail {
 
-/// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
+/// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can. If not all groups
+/// own shards, the transport along the last level must be able to broadcast.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
     if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.peers(Communicator::levels - 1)))
@@ -52,7 +53,7 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
     if constexpr (!std::same_as<Out, none>) {
         if (problem.empty()) problem = replica.tensors_problem(to.full);
     }
-    // The first update is to any version.
+    // An empty replica, which has no version, can be updated to any version.
     if (!problem.empty() || !replica.version() || *replica.version() + 1 == to.version) return problem;
     return "expected a secondary replica of version " + std::to_string(to.version - 1) + ", given one of version " +
            std::to_string(*replica.version());
@@ -75,7 +76,7 @@ struct update_call {
     /// chunk; otherwise it adds differences.
     void enqueue(bool replaces, std::byte* work) const {
         const std::size_t slots = most_served(replica.owners());
-        // Whole weights arrive in the storage of the replica.
+        // Whole weights arrive in the storage of the replica; differences arrive in the workspace.
         std::byte* const first = replaces ? replica.message() : work;
         sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
             if (!replica.owns()) return;
@@ -168,10 +169,10 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
     });
 }
 
-/// Updates the replicas of all ranks to a version, `replica.to(version)`, by quantized differences to the ranks'
-/// shards. A step changes weights little, so that few bits are enough for a difference. The error of one difference is
-/// part of the next. After any number of updates, a replica is off by one difference's quantization error at most, and
-/// by the rounding to the replica's element type. An empty replica gets whole weights, in that type.
+/// Updates the replicas of all ranks to a version, `replica.to(version)`, by the quantized differences of the ranks'
+/// shards to the replicas. A step changes weights little, so that few bits are enough for a difference. The error of
+/// one difference is part of the next. After any number of updates, a replica is off by one difference's quantization
+/// error at most, and by the rounding to the replica's element type. An empty replica gets whole weights, in that type.
 ///
 /// `replica.to(version, full)` also gathers whole tensors, as secondary_partition_gather does: the weight all-gather of
 /// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross groups.
@@ -245,7 +246,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.require_chunks(options.chunks);
     call.require([&] { return detail::update_problem<execution_type>(comm, in, to); });
     call.run(on, comm.world(), scratch, bytes, [&](std::byte* work) {
-        // If this throws, the replica is between two versions, and has no version.
+        // If the update throws from here on, the replica is between two versions, and has no version.
         replica.invalidate();
         if (replica.elements() != 0) {
             detail::update_call{on, comm, q, replica, sizes, in, to.full}.enqueue(replaces, work);

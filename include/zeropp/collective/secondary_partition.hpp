@@ -39,15 +39,16 @@ public:
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : base("secondary_partition", q, tensors, group(group_size, index), 1, storage), index_(index) {}
 
-    /// Bytes of storage for `tensors` over a group of `group_size` ranks.
+    /// Bytes of storage for `tensors`, an element count or a tensor_list of whole tensors, over a group of `group_size`
+    /// ranks.
     static std::size_t storage_bytes(const Quantizer&, const tensors_shape& tensors, int group_size) {
         return base::bytes_of(tensors, {group_size, true});
     }
 
-    /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
-    /// precondition_error unless full has the tensor's size, or is a list of the same division, without gaps. If `exec`
-    /// fails later, before or in this work, the storage does not match its version: call `invalidate`, or `restore` if
-    /// this work was dropped.
+    /// Keeps this rank's part of `full`, a whole tensor or a tensor_list of whole tensors, stamped with `version`.
+    /// Enqueued on `exec`; no communication. Throws precondition_error unless full has the tensor's size, or is a list
+    /// of the same division, without gaps. If `exec` fails later, before or in this work, the storage does not match
+    /// its version: call `invalidate`, or `restore` if this work was dropped.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -71,7 +72,7 @@ public:
     /// This rank's index in the group.
     int index() const { return index_; }
 
-    // For collectives.
+    // Members for collectives.
 
     /// Indices in the group of the ranks that own the stored parts: this rank's alone.
     std::vector<int> kept_owners() const { return {index_}; }
@@ -89,7 +90,8 @@ public:
         comm.peers(0).all_gather(exec, base::message(), work, format_of<Quantizer>.bytes_of(all));
         return work;
     }
-    /// Why this is not the partition of `rank` among `ranks`, as "expected ..., given ..."; empty if it is.
+    /// Why this partition was not made for `rank` of the topology `ranks`, as "expected ..., given ..."; empty if it
+    /// was.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         const int size = ranks.group_size(ranks.group_of(rank)), index = ranks.index_of(rank);

@@ -44,7 +44,8 @@ struct [[nodiscard]] replica_update {
 /// If only some groups own shards (shard_owners), a replica has the owners' shards. Ranks of other groups keep the
 /// shards of the owners of their index.
 ///
-/// A replica has a version, which every update raises by one. An update of a replica that has missed one is an error.
+/// A replica has a version, which every update raises by one. To update a replica that has missed an update is an
+/// error.
 template <quantizer Exact, class Space, quantizer IntraNode = Exact>
 class secondary_replica : public kept_messages<Exact, Space, IntraNode> {
     using base = kept_messages<Exact, Space, IntraNode>;
@@ -72,7 +73,8 @@ public:
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return most_served(ranks) * base::bytes_of(tensors, {ranks.size()});
     }
-    /// Bytes of storage on `rank`: fewer than on other ranks if groups differ in size and the group of `rank` is large.
+    /// Bytes of storage for `tensors` over `ranks` on `rank`: if groups differ in size, ranks of large groups keep
+    /// fewer.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors, int rank) {
         return kept_by(ranks, rank) * base::bytes_of(tensors, {ranks.size()});
@@ -163,7 +165,7 @@ public:
         });
     }
 
-    /// Why this is not the replica of `rank` among `ranks`, as "expected ..., given ..."; empty if it is.
+    /// Why this replica was not made for `rank` of the topology `ranks`, as "expected ..., given ..."; empty if it was.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         const auto place_text = [](int group, int index, const auto& of) {

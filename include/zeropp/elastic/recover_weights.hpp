@@ -162,8 +162,8 @@ void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, co
 }  // namespace detail
 
 /// Recovers the weights that dead ranks have taken with them. Survivors of a failure call this on the communicator that
-/// `shrink` has made. Each gets its new shards from the secondary partitions, or secondary replicas, that survivors
-/// hold. Each node held all weights. If it has lost a rank, other nodes hold that rank's part.
+/// `shrink` has made. Each survivor gets its new shards from the secondary partitions, or secondary replicas, that
+/// survivors hold. Before the failure, each node held all weights, so that other nodes hold a dead rank's part.
 ///
 /// Or recovers lost shards of other tensors, such as an optimizer's moments, from mirrors (shard_mirror). This needs
 /// lost_shards_only, because a mirror holds only the shards of partners.

@@ -64,7 +64,7 @@ public:
 
     // Members for collectives.
 
-    /// Slot and owner of each kept message, in the order of storage.
+    /// Slot and owner of each kept message's shards, in the order of storage.
     const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
     /// Owners of the kept messages' shards, in the order of storage.
     std::vector<int> kept_owners() const {

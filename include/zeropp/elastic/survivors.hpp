@@ -43,7 +43,7 @@ survivors_of(Topology, std::vector<int>) -> survivors_of<Topology>;
 
 /// Options of recover_weights and redistribute_shards.
 struct recovery_options {
-    /// Recovers only the elements of dead ranks' shards, and leaves all other elements as they are. Then
+    /// True to recover only the elements of dead ranks' shards, and to leave all other elements as they are. Then
     /// redistribute_shards brings the other elements, in full precision.
     bool lost_shards_only = false;
     /// Bytes of elements that move at a time. Bounds the workspace that a recovery allocates.

@@ -97,9 +97,9 @@ class outer_optimizer {
 public:
     using space = Space;
 
-    /// For this rank's shards `weights`, an array or a tensor_list of any element type. `counterparts` is the topology
-    /// of the ranks with equal shards, one in each island. Call `start` before the first exchange. Allocates, and
-    /// blocks in device_space. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// State for this rank's shards `weights`, an array or a tensor_list of any element type. `counterparts` is the
+    /// topology of the ranks with equal shards, one in each island. Call `start` before the first exchange. Allocates,
+    /// and blocks in device_space. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
     outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
         : storage_(as_view<Space>(storage)), part_size_(part_size(weights)),

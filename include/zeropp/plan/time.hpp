@@ -39,7 +39,7 @@ struct machine {
     const link_speed& at(int level) const { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
 };
 
-/// Seconds of one collective: of the hop along each level, and of the codec.
+/// Seconds of one collective: of the hop along each level, and of the codec, which encodes and decodes messages.
 struct collective_time {
     double intra_node = 0;
     double inter_node = 0;
@@ -174,7 +174,7 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto kept = detail::real(kept_as.bytes(slice));
     collective_time t =
         detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, detail::real(sizes.cut.size()));
-    // The codec encodes this rank's shard less its kept copy, and adds each slot's message to that slot's kept shard.
+    // The codec encodes this rank's shard less the kept copy, and adds each slot's message to that slot's kept shard.
     t.codec =
         detail::codec_seconds(m, false,
                               detail::real(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
@@ -222,7 +222,8 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
 
 /// Time of one exchange of all `tensors` at once between islands: in each of two phases, a rank sends to every other
 /// island. `between` is the link of a whole island to the others, shared by the island's ranks. The exchange's seconds
-/// count as `inter_node`. For each element of a shard, the outer optimizer reads or writes 9 floats, and the codec 4.
+/// count as `inter_node`. For each element of a shard, the outer optimizer reads or writes 9 floats: 3 for the
+/// difference, 6 to apply the mean. The codec reads or writes 4.
 template <topology Topology>
 collective_time outer_step_time(const machine& m, const link_speed& between, const Topology& island,
                                 std::span<const std::size_t> tensors, const local_steps& local) {

@@ -96,7 +96,7 @@ volume hop_volume(const Topology& ranks, int rank, const volume& bytes) {
 }
 }  // namespace detail
 
-/// Bytes that `rank` sends in a quantized_update that also gathers whole tensors of `elements` elements. It sends
+/// Bytes that `rank` sends in a quantized_update that also gathers whole tensors of `elements` elements. The rank sends
 /// messages in the format `differences` to other nodes, then messages in the format `kept_as` within its node.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
@@ -228,7 +228,7 @@ std::uint64_t outer_step_volume(const Topology& island, const local_steps& local
         .intra_node;
 }
 
-/// Given as the size of secondary groups: each node is one group.
+/// Value for the size of secondary groups (negative, so that no size equals it): each node is one group.
 inline constexpr int whole_nodes = -1;
 
 /// Number of ranks in the secondary group of `rank`: `wanted` or, for `whole_nodes`, the size of its node.
