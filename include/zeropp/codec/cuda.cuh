@@ -20,14 +20,17 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
-/// memory. Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a
-/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each range of slots with equal
-/// distances between ranks takes one launch. For three levels, such a range has a slot of each site.
+/// The codec of a cuda_stream. Each function enqueues a kernel on the caller's stream, and neither allocates nor
+/// synchronises. Pointers are to device memory. Messages must begin on 16-byte boundaries; otherwise throws
+/// precondition_error. Tensors may begin at any element's address; shards on 16-byte boundaries are faster. If the
+/// order of ranks is a table, each range of slots with equal distances between ranks takes one launch. With three
+/// levels (nodes in sites), such a range has one slot of each site.
 ///
-/// If residuals have parameters, their blocks are as large as the quantizer's, and sections begin with such blocks.
+/// If residuals are stored with parameters, their blocks must be as large as the quantizer's, and sections must begin
+/// with such blocks.
 template <>
 struct codec<cuda_stream> {
+    /// Encodes a tensor, a list of tensors, a difference or a sum of messages into a message for each slot of `where`.
     template <quantizer Q, class Source, class Slices, class Residuals = none>
     static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                       std::byte* messages, const Residuals& residuals = {}) {
@@ -39,6 +42,7 @@ struct codec<cuda_stream> {
         });
     }
 
+    /// Decodes each slot's sum of the messages of `source` into the slot's elements of `tensor`.
     template <quantizer Q, class Tensor, class Slices>
     static void read(const cuda_stream& stream, const message_sum<Q>& source, const Slices& where, const Tensor& tensor,
                      epilogue last = {}) {
@@ -52,6 +56,7 @@ struct codec<cuda_stream> {
         });
     }
 
+    /// Calls f(i) on the GPU for every i < n, in any order.
     template <class F>
     static void each(const cuda_stream& stream, std::size_t n, const F& f) {
         using kernel = detail::each_kernel<F>;
@@ -59,8 +64,8 @@ struct codec<cuda_stream> {
     }
 
 private:
-    /// Throws precondition_error unless kernels can load whole words from the messages. A kernel that cannot would end
-    /// the CUDA context.
+    /// Throws precondition_error unless `messages` is on a 16-byte boundary, as the wide loads of kernels require. A
+    /// misaligned load would make the CUDA context unusable.
     static void require_aligned(const std::byte* messages) {
         const std::size_t off = reinterpret_cast<std::uintptr_t>(messages) % workspace_alignment;
         if (off == 0) return;
@@ -97,14 +102,15 @@ private:
         return detail::difference_source<tensor, base>{source_of(d.tensor), source_of(d.base)};
     }
 
-    /// Message of slot `first`.
+    /// Address of slot `first`'s message in `messages`, which begins with the message of slot 0.
     template <quantizer Q, class Byte, class Slices>
     static Byte* message_of(const Q& q, Byte* messages, const Slices& where, int first) {
         return messages + static_cast<std::size_t>(first) * wire_bytes(q, where.last_count(), where.last());
     }
 
-    /// Residuals of the slots from `first` on.
+    /// Residuals of the slots from `first` on, as kernels take them: none.
     static detail::kernel_residuals<none> residuals_from(const none&, int) { return {}; }
+    /// Residuals of the slots from `first` on, as kernels take them. `f` begins with the residuals of slot 0.
     template <quantizer Storage>
     static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
         const std::size_t before = static_cast<std::size_t>(first) * wire_bytes(f.storage, f.slice, f.last);
@@ -113,12 +119,13 @@ private:
         return {f};
     }
 
-    /// Calls f(source) with the kernels' source for slots from `first` on. Sums over 1, 2, 4 and 8 contributors have an
-    /// instance each, in which all loads start at once.
+    /// Calls f(source) with the source that kernels read for a tensor, a list of tensors or a difference.
     template <class Tensor, class Slices, class F>
     static void with_source(const Tensor& tensor, const Slices&, int, F f) {
         f(source_of(tensor));
     }
+    /// Calls f(source) with the source that kernels read for sums of messages, for slots from `first` on. Sums over 1,
+    /// 2, 4 and 8 contributors have separate kernels, which start the loads of all contributors at once.
     template <quantizer Q, class Slices, class F>
     static void with_source(const message_sum<Q>& sum, const Slices& where, int first, F f) {
         const wire_layout<Q> layout(where.last_count(), where.last());
@@ -139,8 +146,9 @@ private:
         }
     }
 
-    /// Calls f(slices, their first slot): once, for all slots. If the order is a table, which kernels cannot read,
-    /// calls f for each range of slots with equal distances between ranks.
+    /// Calls f(part, first) with elements `part` of slots that begin with slot `first`. Calls it once, with all slots,
+    /// unless the order of ranks is a table, which kernels cannot read. Then each range of slots with equal distances
+    /// between ranks takes one call.
     template <class Slices, class F>
     static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);

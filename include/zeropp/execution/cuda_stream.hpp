@@ -18,7 +18,7 @@
 
 namespace zeropp {
 
-/// A call to CUDA failed. `code()` is CUDA's error.
+/// Exception: a call to CUDA's runtime failed. `code()` is CUDA's error.
 class cuda_error : public error {
 public:
     cuda_error(const std::string& call, cudaError_t code)
@@ -31,7 +31,7 @@ private:
 };
 
 namespace detail {
-/// Throws cuda_error unless `code` is success. Clears CUDA's last error, so that no other call reports it.
+/// Throws cuda_error unless `code`, the result of `call`, is success. Clears CUDA's last error for later calls.
 inline void require_cuda(cudaError_t code, const char* call) {
     if (code == cudaSuccess) return;
     cudaGetLastError();
@@ -39,11 +39,12 @@ inline void require_cuda(cudaError_t code, const char* call) {
 }
 }  // namespace detail
 
-/// Enqueues work on a CUDA stream that the caller owns and keeps alive. Copies of a cuda_stream refer to one stream.
+/// Execution that enqueues work on a CUDA stream, which the caller owns and keeps alive. Copies of a cuda_stream refer
+/// to one stream.
 ///
 /// Enqueueing allocates nothing, never synchronises and reads no results back. So collectives can be captured into a
-/// CUDA graph if their transport can. Events come from a pool, which grows to the number of events that exist at one
-/// time. In every call, the current device of the calling thread must be the stream's.
+/// CUDA graph if their transport can be captured. Events come from a pool, which grows to the largest number of events
+/// that have existed at one time. In every call, the current device of the calling thread must be the stream's.
 class cuda_stream {
     struct pool {
         std::mutex mutex;
@@ -69,7 +70,8 @@ public:
         }
         ~event() {
             if (!native_) return;
-            // Streams that wait for this point keep it (cudaStreamWaitEvent), so the CUDA event can be reused at once.
+            // Streams that already wait for this point do not need the CUDA event (cudaStreamWaitEvent). So another
+            // event can take it at once.
             const std::lock_guard lock(pool_->mutex);
             pool_->free.push_back(native_);
         }
@@ -84,7 +86,7 @@ public:
             if (!native_) return true;
             const cudaError_t found = cudaEventQuery(native_);
             if (found == cudaErrorNotReady) {
-                cudaGetLastError();  // no failure: the caller's next check must not find it
+                cudaGetLastError();  // clears cudaErrorNotReady, which is no failure, for the caller's next check
                 return false;
             }
             detail::require_cuda(found, "cudaEventQuery");
@@ -99,7 +101,8 @@ public:
         cudaEvent_t native_ = nullptr;
     };
 
-    /// Borrows `stream`. From CUDA 12.8 on, throws precondition_error if the stream is not of the current device.
+    /// Borrows `stream`, which must be of the current device. From CUDA 12.8 on, throws precondition_error if it is
+    /// not, unless the driver is too old to tell.
     explicit cuda_stream(cudaStream_t stream) : native_(stream), pool_(std::make_shared<pool>()) {
         int device = 0;
         detail::require_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -122,7 +125,7 @@ public:
         reads_host_pages_ = attribute(cudaDevAttrPageableMemoryAccess, device) != 0;
     }
 
-    /// Borrows `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
+    /// Borrows the CUDA stream `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
     template <class Stream>
         requires requires(const Stream& stream) {
             { stream.get() } -> std::same_as<cudaStream_t>;
@@ -132,11 +135,11 @@ public:
     /// The borrowed stream.
     cudaStream_t native() const { return native_; }
 
-    /// Number of multiprocessors of the stream's device, which sets the size of grids.
+    /// Number of multiprocessors of the stream's device, from which kernels' grids get their size.
     int multiprocessors() const { return multiprocessors_; }
     /// Compute capability of the stream's device: major * 10 + minor.
     int compute_capability() const { return compute_capability_; }
-    /// True if the stream's device can read pageable host memory, as GH200 does, and others under Linux's HMM.
+    /// True if the stream's device can read pageable host memory, as GH200 does, and others by HMM in Linux.
     bool reads_host_pages() const { return reads_host_pages_; }
 
     /// True while the stream is captured into a CUDA graph.
@@ -151,23 +154,25 @@ public:
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
     }
 
-    /// Enqueues a copy of `bytes` bytes from device to host memory.
+    /// Enqueues a copy of `bytes` bytes from device to host memory. CUDA may block the caller until a copy to pageable
+    /// memory is complete.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const {
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, native_), "cudaMemcpyAsync");
     }
 
+    /// An event that completes with the work enqueued so far.
     event record() const {
         event e(pool_, take());
         detail::require_cuda(cudaEventRecord(e.native_, native_), "cudaEventRecord");
         return e;
     }
 
-    /// Makes later work start after `other`, an event of any stream. Does not block the caller.
+    /// Makes work that is enqueued later start after `other`, an event of any cuda_stream. Does not block the caller.
     void wait(const event& other) const {
         if (other.native_) detail::require_cuda(cudaStreamWaitEvent(native_, other.native_, 0), "cudaStreamWaitEvent");
     }
 
-    /// Blocks the caller until all enqueued work is complete.
+    /// Blocks the caller until all work enqueued on the stream is complete.
     void wait() const { detail::require_cuda(cudaStreamSynchronize(native_), "cudaStreamSynchronize"); }
 
 private:

@@ -17,13 +17,13 @@
 namespace zeropp {
 
 namespace detail {
-/// Interface of memory resources of CCCL from 3.1 on, and of RMM from 25.12 on.
+/// True if M allocates by the functions of memory resources of CCCL from 3.1 on, and of RMM from 25.12 on.
 template <class M>
 concept allocates_on_stream = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate(stream, bytes, workspace_alignment) } -> std::same_as<void*>;
     resource.deallocate(stream, memory, bytes, workspace_alignment);
 };
-/// Interface of memory resources of CCCL before 3.1, and of RMM before 25.12.
+/// True if M allocates by the functions of memory resources of CCCL before 3.1, and of RMM before 25.12.
 template <class M>
 concept allocates_async = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate_async(bytes, workspace_alignment, stream) } -> std::same_as<void*>;
@@ -31,18 +31,19 @@ concept allocates_async = requires(M& resource, cudaStream_t stream, void* memor
 };
 }  // namespace detail
 
-/// Allocates memory of the current device in stream order, as the resources and resource_refs of cuda::mr and RMM do:
+/// Type of an object that allocates memory of the current device in stream order, as the resources and resource_refs of
+/// cuda::mr and RMM do:
 ///   `allocate(stream, bytes, alignment)`         memory for work that is enqueued on the stream later
 ///   `deallocate(stream, p, bytes, alignment)`    frees it once the work enqueued so far is complete
 /// or, in older versions, `allocate_async(bytes, alignment, stream)` and `deallocate_async(p, bytes, alignment,
-/// stream)`. `stream` converts from cudaStream_t.
+/// stream)`. The type of the parameter `stream` converts from cudaStream_t.
 template <class M>
 concept device_memory_resource = detail::allocates_on_stream<M> || detail::allocates_async<M>;
 
 template <device_memory_resource M>
 inline constexpr bool allocates_in<M, device_space> = true;
 
-/// Owns scratch memory of the current device.
+/// Owns scratch memory of the device that is current on construction.
 template <>
 class workspace<device_space> {
 public:
@@ -53,8 +54,8 @@ public:
         memory_.reset(static_cast<std::byte*>(memory));
     }
 
-    /// Allocates `bytes` bytes from `resource` for work on `stream`, and frees them in the order of the stream. The
-    /// CUDA stream and the resource must outlive the workspace. Does not synchronise.
+    /// Allocates `bytes` bytes from `resource` for work on `stream`. The destructor frees them in the order of the
+    /// stream. The CUDA stream and the resource must outlive the workspace. Does not synchronise.
     template <device_memory_resource Resource>
     workspace(std::size_t bytes, const cuda_stream& stream, Resource& resource)
         : memory_(nullptr,
@@ -73,26 +74,26 @@ public:
     device_view<std::byte> view() { return {memory_.get(), size()}; }
     device_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks. Requires that the allocation, if made
-    /// on a stream, is complete.
+    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks until the copy is complete. If memory
+    /// was allocated on a stream, the allocation must be complete.
     void assign(const void* from, std::size_t bytes) {
         if (bytes == 0) return;
         detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-        // From pageable memory, cudaMemcpy returns before the device has the bytes. Streams that do not wait for the
+        // From pageable memory, cudaMemcpy may return before the device has the bytes. Streams that do not wait for the
         // null stream, such as PyTorch's, would read old bytes.
         detail::require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
 
-    /// Enqueues a copy of `bytes` bytes of host memory to the start of the workspace, in the order of `stream`. On
-    /// return, `from` has been read. Does not block. Throws precondition_error while `stream` is captured, because each
-    /// launch of the graph would read `from` again.
+    /// Enqueues a copy of `bytes` bytes of pageable host memory to the start of the workspace, in the order of
+    /// `stream`. On return, `from` has been read. Does not wait for the copy. Throws precondition_error while `stream`
+    /// is captured, because each launch of the graph would read `from` again.
     void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
         if (bytes == 0) return;
         if (stream.is_captured()) {
             throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
         }
         // cudaMemcpyAsync reads pageable memory before it returns, unless the device reads host pages itself, in the
-        // stream's turn. For such a device, the stream reads a copy of `from`, and then frees this copy.
+        // stream's turn. For such a device, the stream reads a copy of `from`, which a host function then frees.
         std::unique_ptr<std::byte[]> copy;
         if (stream.reads_host_pages()) {
             copy = std::make_unique<std::byte[]>(bytes);

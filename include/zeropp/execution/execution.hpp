@@ -9,11 +9,12 @@
 
 namespace zeropp {
 
-/// Runs enqueued work in order. Events order this work and the work of other executions of the same type.
-///   `space`       memory that the work reads and writes
-///   `copy(to, from, bytes)`  copies bytes within that memory
-///   `record()`    an event that is complete when all work enqueued so far is
-///   `wait(event)` makes later work start after the event; does not block the caller
+/// Type of an object that runs enqueued work in order. Events order this work and the work of other executions of one
+/// type.
+///   `space`       type of the memory space in which work reads and writes: host_space or device_space
+///   `copy(to, from, bytes)`  enqueues a copy of `bytes` bytes within that memory
+///   `record()`    returns an `event` that is complete when all work enqueued so far is complete
+///   `wait(event)` makes work enqueued later start after the event; does not block the caller
 ///   `wait()`      blocks the caller until all enqueued work is complete; throws the exceptions of that work
 template <class E>
 concept execution =
@@ -25,7 +26,7 @@ concept execution =
         exec.wait();
     };
 
-/// An execution of host functions: `enqueue(f)` runs f() in its turn.
+/// An execution in host memory that also runs functions: `enqueue(f)` runs f() after all work enqueued before.
 template <class E>
 concept host_execution = execution<E> && std::same_as<typename E::space, host_space> &&
                          requires(const E& exec, void (*work)()) { exec.enqueue(work); };

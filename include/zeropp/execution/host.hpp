@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Executions that finish before they return: on the calling thread, or on several.
+/// Host executions that run work before a call returns: on the calling thread, or on several threads.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -19,12 +19,14 @@
 
 namespace zeropp {
 
-/// Runs everything at once on the calling thread. A collective on `host{}` has finished on return, and throws directly.
+/// Execution that runs all work at once on the calling thread. A collective on `host{}` throws directly, and has
+/// finished on return.
 struct host {
     using space = host_space;
-    /// Empty, since no work is ever pending.
+    /// An event. Empty, since no work is ever pending.
     struct event {};
 
+    /// Calls work() at once.
     template <class F>
     void enqueue(F&& work) const {
         std::forward<F>(work)();
@@ -37,38 +39,39 @@ struct host {
     void wait() const {}
 };
 
-/// Runs everything at once, as `host` does. Codecs divide their work over threads: the execution's own, or a
+/// Execution that runs all work before a call returns. Codecs divide their work over threads: the execution's own, or a
 /// framework's. The bits do not depend on the number of threads. Work too small to divide stays on the calling thread.
 ///
 /// Copies of a host_threads share the threads. Several threads may call at the same time; own threads serve one caller
-/// after another. A forked process lacks them.
+/// after another. A child process of fork() lacks own threads, and must not use copies from its parent.
 class host_threads : public host {
 public:
-    /// Calls its argument once on each participating thread, in any order or concurrently, and returns when all these
-    /// calls have returned. At least one thread participates, perhaps the calling one. Allows concurrent calls if the
-    /// execution is called concurrently. Throws only while its argument does not run.
+    /// Type of a function that calls its argument once on each participating thread, in any order or concurrently. It
+    /// returns when all these calls have returned. At least one thread participates, perhaps the calling one. Must
+    /// allow concurrent calls if the execution is called concurrently. May throw only while its argument does not run.
     using runner = std::function<void(const std::function<void()>&)>;
 
-    /// Uses the calling thread and `threads` - 1 sleeping ones. Throws precondition_error unless `threads` is at least
-    /// 1.
+    /// Uses the calling thread and `threads` - 1 threads that the constructor starts. These sleep between calls. Throws
+    /// precondition_error unless `threads` is at least 1.
     explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
 
-    /// Uses the threads of `run`, for instance of a framework's parallel loops.
+    /// Uses the threads on which `run` calls its argument, for instance threads of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
 
-    /// Calls work() once on each thread, and returns after all calls. `work` must neither throw nor call `on_each`.
+    /// Calls work() once on each thread of the execution; returns after all calls. `work` must neither throw nor call
+    /// `on_each`.
     template <class F>
     void on_each(const F& work) const {
         team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);
     }
 
-    /// Threads over which codecs divide their work: this object.
+    /// Execution with the threads over which codecs divide their work: this object.
     const host_threads* threads() const noexcept { return this; }
 
 private:
     class team {
     public:
-        // Delegates, so that the destructor ends the other threads if a thread cannot be started.
+        // Delegates: if a thread cannot be started, the destructor then ends the threads started before.
         explicit team(int threads) : team(runner()) {
             if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
             for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
@@ -119,9 +122,9 @@ private:
         runner run_;
         void (*call_)(const void*) = nullptr;
         const void* held_ = nullptr;
-        /// Number of calls so far, and one to close. Helpers wait for the next number.
+        /// Number of calls of `run` so far, plus one when the team closes. Started threads sleep until it changes.
         std::atomic<std::uint32_t> calls_ = 0;
-        /// Number of helpers that have not returned from the last call.
+        /// Number of started threads that have not finished the last call of `run`.
         std::atomic<std::size_t> busy_ = 0;
         std::atomic<bool> closing_ = false;
         std::vector<std::thread> helpers_;

@@ -22,8 +22,8 @@
 
 namespace zeropp {
 
-/// Runs work in order on a dedicated thread. Enqueueing returns at once, and allocates only if more work waits than
-/// ever before.
+/// Execution that runs work in order on a dedicated thread. Enqueueing returns at once, and allocates only if more work
+/// waits than ever before, and more than 16 items.
 ///
 /// If work throws, the queue skips all work behind it, until `wait()` rethrows the exception and makes the queue usable
 /// again. An execution that waits for an event of skipped work fails with the same exception. The destructor lets
@@ -52,9 +52,10 @@ public:
         std::uint64_t ticket_ = 0;
     };
 
+    /// Starts the queue's thread. Codecs work on this thread alone.
     host_queue() : state_(std::make_shared<state>()), worker_([s = state_.get()] { s->run(); }) {}
 
-    /// Divides the work of codecs over `threads`. The queue's thread takes the place of the calling thread.
+    /// Starts the queue's thread. Codecs divide their work over it and the started threads of `threads`.
     explicit host_queue(host_threads threads) : host_queue() { threads_ = std::move(threads); }
 
     ~host_queue() {
@@ -69,39 +70,40 @@ public:
     host_queue(const host_queue&) = delete;
     host_queue& operator=(const host_queue&) = delete;
 
-    /// Runs work() after all work enqueued before. Stores the callable: nothrow-movable, at most `task_capacity` bytes.
+    /// Runs work() after all work enqueued before. The callable is stored: it must be nothrow-movable, not
+    /// over-aligned, and of at most `task_capacity` bytes.
     template <class F>
     void enqueue(F&& work) const {
         state_->push(task(std::forward<F>(work)));
     }
 
-    /// Enqueues a copy of `bytes` bytes.
+    /// Enqueues a copy of `bytes` bytes of host memory.
     void copy(void* to, const void* from, std::size_t bytes) const {
         enqueue([=] { std::memcpy(to, from, bytes); });
     }
-    /// Enqueues a copy of `bytes` bytes: all memory here is host memory.
+    /// Enqueues a copy of `bytes` bytes, as `copy` does: all memory of a host_queue is host memory.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
 
     /// An event that completes with the work enqueued so far.
     event record() const { return {state_, state_->ticket_to_record()}; }
 
-    /// Makes later work start after `other`, an event of any queue. Does not block the caller.
+    /// Makes work that is enqueued later start after `other`, an event of any host_queue. Does not block the caller.
     void wait(const event& other) const {
         if (!other.state_ || other.state_ == state_) return;
         enqueue([other] { other.wait(); });
     }
 
-    /// Blocks the caller until all enqueued work is complete, then rethrows, once, its first exception if it has any.
+    /// Blocks the caller until all work enqueued so far is complete, then rethrows, once, the first exception of work.
     void wait() const { state_->drain(); }
 
-    /// Threads over which codecs divide their work; null for none.
+    /// Execution with the threads over which codecs divide their work; null if they work on the queue's thread alone.
     const host_threads* threads() const noexcept { return threads_ ? &*threads_ : nullptr; }
 
     /// Largest size of a callable to enqueue, in bytes.
     static constexpr std::size_t task_capacity = 272;
 
 private:
-    /// A callable of any type, stored in the object.
+    /// A callable without arguments, of any type, stored in this object without an allocation.
     class task {
     public:
         task() = default;
@@ -154,11 +156,11 @@ private:
         std::mutex mutex;
         std::condition_variable changed;
         std::vector<task> ring = std::vector<task>(16);
-        std::uint64_t enqueued = 0;   // number of tickets; the first is 1
-        std::uint64_t completed = 0;  // number of tickets of which the work has run or was skipped
+        std::uint64_t enqueued = 0;   // number of items of work so far, which is also the last item's ticket
+        std::uint64_t completed = 0;  // number of items that have run or were skipped
         bool closing = false;
 
-        /// The work of ticket `first` has failed; work up to ticket `last` was skipped.
+        /// A failure: the item with ticket `first` threw `thrown`, and later items up to ticket `last` were skipped.
         struct failed_work {
             std::uint64_t first;
             std::uint64_t last;
@@ -168,6 +170,7 @@ private:
         // recording a failure, perhaps std::bad_alloc, does not allocate.
         std::vector<failed_work> failures;
 
+        /// Value of `last` for a failure that no wait() has rethrown.
         static constexpr std::uint64_t still_failing = ~std::uint64_t{0};
 
         state() { failures.reserve(1); }

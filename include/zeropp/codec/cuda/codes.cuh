@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Codes of granules: dense bits, first code lowest.
+/// Codes of granules (eight successive elements): dense bits, the first code in the lowest.
 
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/codec/cuda/instructions.cuh>
@@ -16,7 +16,7 @@ namespace zeropp::detail {
 template <int Bits>
 struct packed_codes {
     static constexpr int words = (Bits + 3) / 4;
-    /// True if some codes lie in two words.
+    /// True if a code may begin in one word and end in the next.
     static constexpr bool straddles = 32 % Bits != 0;
     std::uint32_t data[std::size_t{words}];
 
@@ -36,7 +36,7 @@ struct packed_codes {
 
     /// Clears all codes but the first `valid`.
     __device__ void keep(int valid) {
-        if (valid == granule_size) return;  // nvcc leaves the loop in kernels that have it for nothing
+        if (valid == granule_size) return;  // otherwise nvcc keeps masks where `valid` is always 8
 #pragma unroll
         for (int w = 0; w != words; ++w) {
             const int bits = valid * Bits - 32 * w;
@@ -55,7 +55,8 @@ struct packed_codes {
     }
 };
 
-/// Reads the codes of a granule. `elements` is 8, or fewer at the end of a message, which has no bytes beyond them.
+/// Loads the codes of a granule's first `elements` elements (0 to 8), and no byte beyond them. `from` must be a
+/// multiple of `Bits` bytes from a 16-byte boundary. `Constant`: no kernel writes the codes meanwhile.
 template <int Bits, bool Constant = true>
 __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     packed_codes<Bits> p{};
@@ -81,20 +82,22 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
     }
 }
 
-/// Number of granules of a group of ternary codes (`group_granules`), and number of bytes (`group_bytes`).
+/// Number of granules of a group of ternary codes, which are packed together from a new byte on.
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_granules = ternary_group<Q> / granule_size;
+/// Number of bytes of a group of ternary codes.
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_bytes = ternary_bytes(ternary_group<Q>, ternary_group<Q>);
 
-/// Codes of the first `elements` elements of a granule. `codes` are a tensor's, in which the granule has this index.
+/// Loads the codes of the first `elements` elements (0 to 8) of the granule with index `granule` in a section. `codes`
+/// is the address of the section's first code. `Constant`: no kernel writes the codes meanwhile.
 template <quantizer Q, bool Constant = true>
 __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std::size_t granule, int elements) {
     if constexpr (ternary_quantizer<Q>) {
         constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
         const auto before = static_cast<unsigned>(granule % group_granules<Q>) * granule_size;
         const std::byte* const from = codes + granule / group_granules<Q> * group_bytes<Q> + before / in_byte;
-        // Number of codes in the first byte that belong to the granule before.
+        // Number of codes in the first byte that belong to the preceding granule.
         const unsigned ahead = before % in_byte;
         std::uint32_t all = 0;
 #pragma unroll
@@ -113,8 +116,9 @@ __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std:
     }
 }
 
-/// Stores the codes of a granule, as far as the message has room: for the section's first `elements` elements. All
-/// threads of a warp must call this together, each group's granules in consecutive threads.
+/// Stores the ternary codes `p` of the granule with index `granule` in a section. `codes` is the address of the
+/// section's first code, with room for `elements` codes. Two granules may share a byte. So all threads of a warp must
+/// call this together, consecutive threads with consecutive granules of a group of codes.
 template <ternary_quantizer Q>
 __device__ void store_ternary(std::byte* codes, std::size_t granule, const packed_codes<2>& p, std::size_t elements) {
     constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
@@ -122,7 +126,7 @@ __device__ void store_ternary(std::byte* codes, std::size_t granule, const packe
     const std::uint32_t next = __shfl_down_sync(0xffffffffu, p.data[0], 1);
     const auto mine = static_cast<unsigned>(granule % group);
     const std::uint32_t all = p.data[0] | (mine + 1 == group ? 0u : next << 16);
-    // Bytes that begin in this granule: the first, and mostly a second.
+    // The first byte that begins in this granule, as an index in the group. One more may begin in the granule.
     const unsigned first = (mine * granule_size + in_byte - 1) / in_byte;
     const unsigned ahead = first * in_byte - mine * granule_size;
     const std::size_t before = granule / group * ternary_group<Q>;
@@ -137,14 +141,16 @@ __device__ void store_ternary(std::byte* codes, std::size_t granule, const packe
     }
 }
 
-/// Number of granules, up to four, that share one access to codes; 1 unless a granule's codes are 1, 2, 4 or 8 bytes.
+/// Number of successive granules with codes that one memory access moves. Four for codes of 1, 2 or 4 bits, and two for
+/// 8 bits; 1 for other widths and for ternary codes.
 template <quantizer Q>
 inline constexpr int granules_together = ternary_quantizer<Q>                                          ? 1
                                          : Q::code_bits == 1 || Q::code_bits == 2 || Q::code_bits == 4 ? 4
                                          : Q::code_bits == 8                                           ? 2
                                                                                                        : 1;
 
-/// Codes of `Run` whole granules in a row. The first one's index in the tensor is a multiple of `Run`.
+/// Codes of `Run` successive whole granules, of `Bits` bits each. The first granule's index in a section must be a
+/// multiple of `Run`, so that accesses are aligned.
 template <int Bits, int Run>
 struct code_run {
     static constexpr int bytes = Run * Bits;
@@ -157,7 +163,7 @@ struct code_run {
     }
     __device__ void store(std::byte* to) const { store_words<bytes>(to, data); }
 
-    /// Codes of granule k.
+    /// Codes of the k-th granule.
     __device__ packed_codes<Bits> at(int k) const {
         packed_codes<Bits> p;
         if constexpr (Bits % 4 == 0) {
@@ -168,6 +174,7 @@ struct code_run {
         }
         return p;
     }
+    /// Sets the codes of the k-th granule. Requires calls in ascending order of k: some calls clear later granules.
     __device__ void set(int k, const packed_codes<Bits>& p) {
         if constexpr (Bits % 4 == 0) {
 #pragma unroll

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The kernel that writes tensors: decode, and decode + sum + scale (+ accumulate). Same bits as the host codec.
+/// The kernel that writes tensors: decodes messages, sums them, divides the sums, and stores or adds these. Bits equal
+/// the host codec's.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/rotation.cuh>
@@ -13,8 +14,9 @@
 
 namespace zeropp::detail {
 
-/// Writes the elements that `where` names from sums of messages, with the epilogue `last`. In a list, tiles run across
-/// the tensors of a message: a tile with several tensors goes granule by granule.
+/// Function object of a kernel: writes sums of messages to the elements of a tensor, or of a list of tensors, that
+/// `where` selects. `last` says if sums replace old values or are added to them. Tiles of a list run across the tensors
+/// of a message: a tile with several tensors goes granule by granule.
 template <class Source, class T, class Slices = slices, class Tensor = T*>
 struct decode_kernel {
     Source source;
@@ -22,10 +24,11 @@ struct decode_kernel {
     Tensor tensor;
     epilogue last;
 
-    /// Number of granules of a tile for each thread.
+    /// Number of granules of a tile that each thread takes.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
-    /// Most granules in a row for a thread. Four fill a window of 32 elements, which is then rotated in one thread.
-    /// Otherwise one, because threads have to trade the elements of several granules before they store them.
+    /// Largest number of successive granules that one thread takes. Four if values are rotated back in windows of 32
+    /// elements: one thread then has a whole window. Otherwise one, because threads exchange elements of several
+    /// granules before they store them.
     static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 1;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
@@ -34,10 +37,10 @@ struct decode_kernel {
         resident_blocks_for(granules_per_thread * Source::loaded_words + Source::scratch_words +
                             static_cast<int>(sizeof(raw_granule<T>) / 4));
 
-    /// Granules of a block. In a list, every block counts as whole.
+    /// Number of granules of a quantization block. In a list, the last block of each tensor counts as whole.
     static constexpr std::size_t block_granules = Source::block_size / granule_size;
 
-    /// Number of tiles in a slot.
+    /// Number of tiles that the elements of one slot fill.
     static std::size_t tiles(const Slices& w) {
         if constexpr (Slices::is_list) {
             if (w.sections() == 0) return 0;
@@ -57,7 +60,7 @@ struct decode_kernel {
                 const part all = open(0, s);
                 const std::size_t stride = gridDim.x * tile_granules;
                 std::size_t first = blockIdx.x * tile_granules;
-                // A loop for whole tiles alone needs no registers for addresses of the rest.
+                // Whole tiles have a separate loop, which needs no registers for the addresses of a partial tile.
                 for (; (first + tile_granules) * granule_size <= all.size; first += stride) write(all, first);
                 for (; first * granule_size < all.size; first += stride) {
 #pragma unroll 1
@@ -70,12 +73,12 @@ struct decode_kernel {
     }
 
 private:
-    /// One section of a slot.
+    /// One section of a slot: the elements of one tensor in the slot's messages.
     struct part {
-        typename Source::cursor from;
-        T* slice;
-        bool aligned;
-        std::size_t size;
+        typename Source::cursor from;  // where the messages' codes and parameters lie
+        T* slice;                      // first element to write
+        bool aligned;                  // true if `slice` is on a 16-byte boundary
+        std::size_t size;              // number of elements to write
     };
 
     __device__ part open(std::size_t i, int s) const {
@@ -87,7 +90,7 @@ private:
         return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
     }
 
-    /// Writes the blocks of all sections of slot s.
+    /// Writes the elements of all tensors of slot `s` of a list.
     __device__ void write_list(int s) const {
         const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
         for (std::size_t first = blockIdx.x * tile_granules; first < granules; first += gridDim.x * tile_granules) {
@@ -110,14 +113,15 @@ private:
 
     struct found_section {
         std::size_t i;
-        std::size_t before;  // number of granules before the section, of whole blocks
+        std::size_t before;  // number of granules of the sections before, each section's last block counted as whole
     };
     __device__ found_section section_of(std::size_t granule) const {
         const std::size_t i = where.section_of(granule / block_granules, Source::block_size);
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// Writes a whole tile, from granule `first` on.
+    /// Writes a whole tile of `p`, from its granule `first` on. All threads of the thread block must call this
+    /// together.
     __device__ void write(const part& p, std::size_t first) const {
         const std::size_t mine = first + threadIdx.x * run;
         const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
@@ -142,7 +146,8 @@ private:
         }
     }
 
-    /// Writes the elements of one granule. All threads of the thread block must call this together.
+    /// Writes the elements of the granule with index `granule` in section `p`, if it has any. All threads of the thread
+    /// block must call this together, successive threads with successive granules.
     __device__ void write_part(const part& p, std::size_t granule) const {
         const auto& [from, slice, aligned, size] = p;
         const int valid = valid_elements(size, granule);
@@ -171,7 +176,8 @@ private:
                                                                               [=](std::size_t) { return whole; });
     }
 
-    /// out <- finished sums as elements, added to `out` if `accumulate`.
+    /// Divides the sums `result` of a granule and stores them in `out` as elements. If `last.accumulate`, `out` has the
+    /// old elements, and sums are added to them.
     __device__ void finish_granule(float (&result)[granule_size], raw_granule<T>& out) const {
         source.finish(result);
         if (last.accumulate) {

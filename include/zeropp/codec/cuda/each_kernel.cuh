@@ -9,12 +9,14 @@
 
 namespace zeropp::detail {
 
-/// f(i) for i in [0, count). Bound by memory: as many threads as a multiprocessor holds, and one element for each.
+/// Function object of a kernel: calls f(i) for each i in [0, count), one i for each thread at a time. Memory bounds its
+/// speed, so the kernel asks for as many threads as a multiprocessor holds.
 template <class F>
 struct each_kernel {
     F f;
     std::size_t count;
 
+    /// Number of thread blocks that fill a multiprocessor of 2048 threads, the most of any GPU.
     static constexpr int resident_blocks = 2048 / kernel_threads;
 
     static std::size_t tiles(std::size_t count) { return ceil_div(count, kernel_threads); }

@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// The kernel that writes messages: encode and reorder + encode from a tensor, decode + sum + encode from messages.
-/// Bit-identical to the host codec: the same quantizer arithmetic, the same order of sums.
+/// The kernel that writes messages. It encodes elements of tensors, or sums of messages that it decodes. Bits equal the
+/// host codec's: quantizer arithmetic and order of sums are equal.
 ///
-/// A thread block takes one tile after the other. A thread has several granules of a tile, and starts their loads
-/// before it needs the first value. A tile that the shard's end cuts short goes block by block. So whole tiles have
-/// neither bounds to check nor registers for them.
+/// A thread block encodes one tile of elements after the other. Each thread has several granules of a tile, and starts
+/// their loads before it needs the first value. A tile that the shard's end cuts short goes block by block. So whole
+/// tiles have neither bounds to check nor registers for them.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
@@ -22,11 +22,12 @@
 
 namespace zeropp::detail {
 
-/// Writes the messages of `where.slots` slots. A team of `lanes` neighbouring threads shares a block; a thread block
-/// has a whole number of teams. Blocks too large for a team's registers are read several times, all but the first from
-/// a cache.
+/// Function object of a kernel: writes the messages of `where.slots` slots. A team of `lanes` neighbouring threads
+/// shares a quantization block; a thread block has a whole number of teams. A quantization block too large for the
+/// team's registers is read several times, all but the first from a cache.
 ///
-/// In a list, tiles run across the tensors of a message: a tile with blocks of several goes block by block.
+/// Tiles of a list run across the tensors of a message: a tile with blocks of several tensors is encoded block by
+/// block.
 template <quantizer Q, class Source, class Residuals = kernel_residuals<none>, class Slices = slices>
 struct encode_kernel {
     Q q;
@@ -40,7 +41,8 @@ struct encode_kernel {
 
     static constexpr int block_granules = Q::block_size / granule_size;
 
-    // Consecutive lanes share bytes of ternary codes, so a team holds a group of codes (layout/ternary.hpp) at a time.
+    // Consecutive granules share bytes of ternary codes. So lanes take one granule in a row, and at least 16 lanes hold
+    // a group of up to 128 codes (layout/ternary.hpp).
     using tile_shape = detail::tile_shape<values, block_granules, ternary_quantizer<Q> ? 1 : Source::together,
                                           ternary_quantizer<Q> ? 16 : 8>;
     static constexpr int most_granules = tile_shape::most_granules;
@@ -51,27 +53,30 @@ struct encode_kernel {
     static constexpr int teams = tile_shape::teams;
     static constexpr int team_blocks = tile_shape::team_blocks;
     static constexpr int tile_blocks = tile_shape::blocks;
-    /// True if a block stays in its team's registers, and is not read again.
+    /// True if the registers of a team hold a whole quantization block, so that its elements are loaded once.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
-    /// Number of granules of a tile for each thread.
+    /// Number of granules of a tile that each thread takes.
     static constexpr int tile_granules = team_blocks * granules_per_lane;
     using tiles_ahead = detail::tiles_ahead<Source, tile_granules, run>;
-    /// True if tiles are loaded ahead: where a multiprocessor has registers for two thread blocks. Of three, one loads
-    /// while the others compute, in fewer instructions. Tiles of a list may belong to several sections.
+    /// True if threads request later tiles before they encode a tile (tiles_ahead.cuh). This helps where a
+    /// multiprocessor has registers for two thread blocks. Of three thread blocks, one loads while the others compute,
+    /// in fewer instructions. False for lists, where a tile may belong to several sections.
     static constexpr bool loads_ahead = tiles_ahead::possible && !Slices::is_list && in_registers &&
                                         resident_blocks_for(tile_granules * values::fragment_words) == 2 &&
                                         granules_at_once<values, run> >= tile_granules;
-    /// Registers for a block's stats. One or two words count as 0, because `resident_blocks_for` allows for them.
+    /// Number of 32-bit registers for the stats from which `Q` fits a block's parameters. One or two registers count as
+    /// 0, because `resident_blocks_for` allows for them.
     static constexpr int stats_words =
         sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4) : 0;
     static constexpr int value_words =
         (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
         (team_blocks + 1) * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
         Residuals::scratch_words + (rotating_quantizer<Q> ? granule_size : 0);
-    /// Lists take registers to locate a block.
+    /// Number of thread blocks for which a multiprocessor must have registers. Two for lists, which need more registers
+    /// to locate a block.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
-    /// Number of tiles in a slot.
+    /// Number of tiles in the message of one slot.
     static constexpr std::size_t tiles(const Slices& w) {
         return ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(tile_blocks));
     }
@@ -83,7 +88,7 @@ struct encode_kernel {
             if constexpr (Slices::is_list && !windows_join_blocks) {
                 encode_list(message, s);
             } else {
-                // Each section starts with another thread block, so that small sections keep all thread blocks busy.
+                // Each section begins with another thread block, so that small sections keep all thread blocks busy.
                 for (std::size_t i = 0; i != where.sections(); ++i) {
                     const section_cursor part = open(message, where.at(i), i, s);
                     if constexpr (Slices::is_list) {
@@ -100,16 +105,15 @@ private:
     using fragment = typename values::fragment;
     using params = typename Q::params;
 
-    /// One section of a message: elements to encode; codes and blocks to write, padding included; and the first
-    /// element's index in the whole tensor if noise needs it.
+    /// One section of a message: the elements of one tensor in it.
     struct section_cursor {
-        typename values::cursor from;
-        std::size_t size;
-        std::size_t elements;
-        std::size_t blocks;
-        std::size_t index;
-        std::byte* codes;
-        std::byte* params;
+        typename values::cursor from;  // where values and residuals lie
+        std::size_t size;              // number of elements to encode
+        std::size_t elements;          // number of codes to write, padding included
+        std::size_t blocks;            // number of blocks to write, padding included
+        std::size_t index;             // first element's index in the whole tensor if noise needs it, otherwise 0
+        std::byte* codes;              // address of the first code
+        std::byte* params;             // address of the first block's parameters
     };
 
     __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
@@ -122,15 +126,16 @@ private:
                 message + layout.params_at(of.place)};
     }
 
-    /// True if a window to rotate back may span tiles of a list. Such a window is larger than a block, and than the
-    /// unit at which a list's tensors begin.
+    /// True if values of a list are rotated back in windows that may span two tiles. Such a window is larger than a
+    /// block of `Q`, and than the 32 elements to which tensors of a list are aligned.
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
-    /// Encodes the blocks of a section; this thread block begins with tile `mine`.
+    /// Encodes `blocks` blocks of a section. This thread block takes tile `mine` and every gridDim.x-th tile after it.
+    /// All threads of the thread block must call this together.
     __device__ void encode_section(const section_cursor& part, std::size_t blocks, std::size_t mine) const {
         std::size_t first = mine * tile_blocks;
-        // A loop for whole tiles alone needs no registers for addresses of the rest.
+        // Whole tiles have a separate loop, which needs no registers for the addresses of a partial tile.
         const std::size_t whole = part.size / (tile_blocks * Q::block_size) * tile_blocks;
         const std::size_t apart = std::size_t{gridDim.x} * tile_blocks;
         if constexpr (loads_ahead) {
@@ -142,7 +147,8 @@ private:
             };
 #pragma unroll
             for (unsigned at = 0; at != more; ++at) request(first + at * apart, at);
-            // Tile `at` is read next. The tile that was read before makes room for the next request.
+            // Place `at` of shared memory has the tile to read next. Place `read` has the tile that was read before,
+            // and so is free for the next request.
             for (unsigned at = 0, read = more; first < whole; first += apart) {
                 request(first + more * apart, read);
                 encode<team_blocks, true>(part, first, team(), [&](auto granule, auto& raw) {
@@ -161,7 +167,7 @@ private:
         }
     }
 
-    /// Encodes the blocks of all sections of a message.
+    /// Encodes the blocks of all tensors in the message of slot `s` of a list.
     __device__ void encode_list(std::byte* message, int s) const {
         for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
              first += std::size_t{gridDim.x} * tile_blocks) {
@@ -186,7 +192,8 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// The function from n to the number of this thread's granule n, in blocks from first + team on.
+    /// Returns the function from n to the index in the section of this thread's granule number n. The granules belong
+    /// to block first + team of the section, then to every `teams`-th block after it.
     __device__ static auto granules_from(std::size_t first, int team) {
         const std::size_t mine =
             first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
@@ -203,8 +210,9 @@ private:
         });
     }
 
-    /// Encodes `Blocks` blocks of a section for each team; a team's first is first + team. `Whole`: all elements exist,
-    /// and fetch_whole(granule, raw) fetches them.
+    /// Encodes `Blocks` blocks of a section for each team: block first + team, then every `teams`-th block after it.
+    /// `Whole`: the section has all their elements, and fetch_whole(granule, raw) loads them. All threads of the thread
+    /// block must call this together.
     template <int Blocks, bool Whole, class FetchWhole>
     __device__ void encode(const section_cursor& part, std::size_t first, int team, FetchWhole fetch_whole) const {
         const auto granule = granules_from(first, team);
@@ -212,7 +220,7 @@ private:
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         if constexpr (in_registers) fetch<Whole>(part, granule, fragments, fetch_whole);
-        // Calls use(n, index in the section, number of elements, fragment) for each granule n of block r.
+        // Calls use(n, index in the section, number of elements, fragment) for this thread's granules n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
@@ -287,7 +295,9 @@ private:
         }
     }
 
-    /// Stores the new residuals of blocks. `lost` has each thread's stats of residuals, `p` the blocks' parameters.
+    /// Stores the new residuals of `Blocks` blocks: quantization errors for the next call to add. `lost` has the stats
+    /// of this thread's residuals, `p` the parameters with which blocks were encoded. All threads of the thread block
+    /// must call this together.
     template <int Blocks, bool Whole, class Block, class ForEachGranule>
     __device__ void keep_lost(typename Residuals::stats (&lost)[std::size_t{Blocks}],
                               const params (&p)[std::size_t{Blocks}], const section_cursor& part, Block block,
@@ -300,9 +310,9 @@ private:
                 if constexpr (!in_registers) lose(f, encoded(f, p[r], part, number, valid), p[r], part, number, valid);
                 residuals.store(part.from.residuals, number, valid, fitted, f.x);
             });
-            // Other warps may still read the previous residuals of this block.
+            // Other warps may still read the old parameters of this block's residuals, perhaps from the same address.
             if constexpr (!in_registers && Residuals::has_params) __syncthreads();
-            // Other lanes may still read the previous parameters.
+            // Other threads of this warp may still read the old parameters, perhaps from the same address.
             if constexpr (in_registers && Residuals::has_params) __syncwarp();
             if (lane() == 0 && (Whole || block(r) * Q::block_size < part.size)) {
                 residuals.store_params(part.from.residuals, block(r) * block_granules, fitted);
@@ -310,7 +320,7 @@ private:
         }
     }
 
-    /// fragments[n] <- granule(n).
+    /// Loads granule(n) into fragments[n], ready to encode. All threads of the thread block must call this together.
     template <bool Whole, class Granule, std::size_t N, class FetchWhole>
     __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N],
                           FetchWhole fetch_whole) const {
@@ -320,7 +330,7 @@ private:
 
     using granule_codes = packed_codes<Q::code_bits>;
 
-    /// Codes of a granule, zero where it has no element.
+    /// Codes of the values `f` of granule `granule`, with its block's parameters `p`; zero from element `valid` on.
     __device__ granule_codes encoded(const fragment& f, const params& p, const section_cursor& part,
                                      std::size_t granule, int valid) const {
         float x[granule_size];
@@ -343,7 +353,8 @@ private:
         }
     }
 
-    /// f <- new residuals, made of the errors of `codes`.
+    /// Replaces the values `f` of a granule by new residuals: value minus decoded code. A difference that is not finite
+    /// becomes the old residual, or 0 if neither is finite.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
         decode_granule(q, codes, p, [&](int i, float x) { f.x[i] -= x; });
@@ -363,7 +374,7 @@ private:
         }
     }
 
-    /// Clears the padding behind codes and parameters.
+    /// Writes zeros to the padding of a message: after its codes and after its parameters.
     __device__ void clear_padding(std::byte* message) const {
         const auto clear = [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};

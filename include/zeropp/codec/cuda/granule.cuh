@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A granule is eight elements, which one thread handles. Eight codes of any width fill whole bytes, and eight 16-bit
-/// elements are one 16-byte access.
+/// Granules, with their loads and stores. A granule is eight successive elements, which one thread handles. Eight codes
+/// of any width fill whole bytes, and eight 16-bit elements are one 16-byte access.
 
 #include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/core/element.hpp>
@@ -17,21 +17,21 @@ namespace zeropp::detail {
 
 inline constexpr int granule_size = 8;
 
-/// Eight elements as in memory, in 32-bit words if their size allows, as registers are. Compilers would take bytes
-/// apart and put them together one by one.
+/// A granule with the bytes that it has in memory. They are 32-bit words, like registers, if elements have 2 bytes or a
+/// multiple of 4. Compilers would take single bytes apart and put them together one by one.
 template <class T>
 struct raw_granule {
     static constexpr int element_bytes = static_cast<int>(sizeof(T));
     static constexpr bool wide = element_bytes == 2 || element_bytes % 4 == 0;
     /// True if elements have 2 bytes and begin at even addresses.
     static constexpr bool in_halves = element_bytes == 2 && alignof(T) >= 2;
-    /// Number of loads or stores that move a granule at a 16-byte boundary.
+    /// Number of loads or stores for a granule on a 16-byte boundary: 16 bytes each, or one element each unless `wide`.
     static constexpr int accesses = wide ? element_bytes / 2 : granule_size;
 
     using word = std::conditional_t<wide, std::uint32_t, unsigned char>;
     word data[granule_size * sizeof(T) / sizeof(word)];
 
-    /// Makes a granule of eight elements.
+    /// Makes a granule of the eight elements `x`.
     __device__ static raw_granule of(const T (&x)[granule_size]) {
         raw_granule r;
         if constexpr (element_bytes == 2) {
@@ -57,7 +57,7 @@ struct raw_granule {
     }
 
 #if defined(__CUDA_ARCH__)
-    /// True if one of eight halves is NaN: the largest of them then is NaN, too.
+    /// True if one of the eight elements, which must be halves, is NaN: the NaN-propagating maximum then is NaN, too.
     __device__ bool has_nan() const {
         std::uint32_t most = data[0];
 #pragma unroll
@@ -70,12 +70,13 @@ struct raw_granule {
     }
 #endif
 
-    /// x <- the eight elements as floats. A NaN keeps its bits or, unless `KeepNan`, becomes some NaN.
+    /// Converts the eight elements to floats. A NaN becomes the NaN of element_traits or, unless `KeepNan`, any NaN.
     template <bool KeepNan = true>
     __device__ void to_floats(float (&x)[granule_size]) const {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half>) {
-            // One instruction in place of eleven. It changes a NaN's bits: a granule with a NaN takes the loop below.
+            // One instruction for each half, in place of eleven. It changes a NaN's bits: a granule with a NaN takes
+            // the loop below.
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(at(i).bits));
             bool done = true;
@@ -87,7 +88,7 @@ struct raw_granule {
         for (int i = 0; i != granule_size; ++i) x[i] = element_traits<T>::to_float(at(i));
     }
 
-    /// The elements nearest to eight floats.
+    /// Makes a granule of the elements nearest to the eight floats `x`.
     __device__ static raw_granule from_floats(const float (&x)[granule_size]) {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
@@ -115,11 +116,11 @@ struct raw_granule {
     }
 };
 
-/// Eight floats.
+/// A granule of elements as floats.
 struct float_granule {
     float x[granule_size];
 
-    /// to <- the floats, with a NaN's bits. `KeepNan` is for a call that also fits a raw_granule.
+    /// Copies the eight floats, also a NaN's bits. `KeepNan` has no effect: callers may also have a raw_granule.
     template <bool KeepNan = true>
     __device__ void to_floats(float (&to)[granule_size]) const {
 #pragma unroll
@@ -127,7 +128,7 @@ struct float_granule {
     }
 };
 
-/// The largest magnitude of eight elements; NaN if an element is NaN.
+/// The largest magnitude of eight floats; NaN if a float is NaN.
 __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     float most = 0;
 #pragma unroll
@@ -143,7 +144,8 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     return most;
 }
 
-/// x <- x / divisor to the bit, a zero's sign included; rounded before anything is added.
+/// Divides each of eight floats by `divisor`, correctly rounded, a zero's sign included. No compiler fuses a quotient
+/// with a later addition. `by` must be the inverse of `divisor`.
 __device__ inline void divide(float (&x)[granule_size], float divisor, const inverse& by) {
     if (by.high != 0 && by.low == 0) {
 #pragma unroll
@@ -162,7 +164,7 @@ __device__ inline void divide(float (&x)[granule_size], float divisor, const inv
     }
 }
 
-/// Loads the first `valid` of eight elements, 0 to 8; the others are zeros.
+/// Loads the first `valid` elements (0 to 8) of a granule; the others are zeros.
 template <class T>
 __device__ raw_granule<T> load_part_granule(const T* from, int valid) {
     T x[granule_size];
@@ -182,7 +184,8 @@ __device__ void store_part_granule(T* to, const raw_granule<T>& r, int valid) {
     }
 }
 
-/// Loads eight 16-bit elements from any even address: the aligned words in them, and a half at either end.
+/// Loads eight 16-bit elements from any even address, by aligned 32-bit words. If the address is no multiple of 4, the
+/// first and the last element are loaded by themselves.
 template <class T>
 __device__ raw_granule<T> load_unaligned_granule(const T* from) {
     const auto* const halves = reinterpret_cast<const std::uint16_t*>(from);
@@ -217,7 +220,7 @@ __device__ void store_unaligned_granule(T* to, const raw_granule<T>& r) {
     }
 }
 
-/// Loads eight elements. `aligned`: they start on a 16-byte boundary.
+/// Loads a whole granule. `aligned`: `from` is on a 16-byte boundary, which allows 16-byte loads.
 template <class T>
 __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
@@ -246,10 +249,11 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
     }
 }
 
-/// Stores N granules in a row from `to` on; the next thread's follow them. `aligned`: all start on 16-byte boundaries.
-/// Lanes then trade 16 bytes at a time, so that an instruction of a warp stores a row of bytes. With gaps in the row,
-/// the L2 cache would take each sector of 32 bytes twice. So decoding int4 to fp32 had .49 of a copy's speed on an
-/// H100, in place of .91. All threads of a warp must call this together.
+/// Stores this thread's N successive whole granules from `to` on. The granules of the next thread must follow directly.
+/// `aligned`, equal for all threads of a warp: all granules begin on 16-byte boundaries. Then threads exchange pieces
+/// of 16 bytes, so that each store instruction of a warp writes bytes without gaps. With gaps, the L2 cache would take
+/// each sector of 32 bytes twice. Decoding int4 to fp32 then had .49 of a copy's speed on an H100, in place of .91. All
+/// threads of a warp must call this together.
 template <std::size_t N, class T>
 __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool aligned) {
     constexpr std::size_t pieces_of_lane = N * static_cast<std::size_t>(raw_granule<T>::accesses);
@@ -274,7 +278,7 @@ __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool a
     for (std::size_t n = 0; n != N; ++n) store_whole_granule(to + n * granule_size, r[n], aligned);
 }
 
-/// x[i] <- 0 if x[i] is not finite. If all are finite, as is the rule, this costs one multiplication for each.
+/// Sets floats that are not finite to 0. If all are finite, the usual case, this costs one multiply-add for each.
 __device__ inline void drop_non_finite(float (&x)[granule_size]) {
     float zero = 0.0f;
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Encodes and decodes granules: by the quantizer's arithmetic on each element, and for integers in fewer instructions
-/// with the same bits.
+/// Encoding and decoding of granules, eight successive elements of a thread. Each element goes through the quantizer's
+/// functions; integer codes take fewer instructions, with equal bits.
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -20,7 +20,8 @@
 
 namespace zeropp::detail {
 
-/// Merges each of N stats over groups of `Lanes` neighbouring threads of a warp; all of a group get the result.
+/// Merges the n-th stats of each `Lanes` neighbouring threads, for each n < N; all of these threads get the result.
+/// `Lanes` is a power of two up to 32. All threads of a warp must call this together.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_in_warp(Stats (&stats)[N]) {
     constexpr std::size_t words = sizeof(Stats) / 4;
@@ -39,7 +40,9 @@ __device__ void merge_in_warp(Stats (&stats)[N]) {
     }
 }
 
-/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block call this.
+/// Merges the n-th stats of each team of `Lanes` neighbouring threads, for each n < N; all threads of the team get the
+/// result. `Lanes` is a power of two up to `kernel_threads`. All threads of a warp must call this together; if `Lanes`
+/// is above 32, all threads of the thread block.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_stats(Stats (&stats)[N]) {
     static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");
@@ -50,7 +53,7 @@ __device__ void merge_stats(Stats (&stats)[N]) {
             __shared__ std::uint32_t of_warp[N][kernel_threads / 32][sizeof(Stats) / 4];
             const int lane = static_cast<int>(threadIdx.x) % 32;
             const int warp = static_cast<int>(threadIdx.x) / 32;
-            __syncthreads();  // earlier stats have been read
+            __syncthreads();  // all threads have read the stats of an earlier call
             if (lane == 0) {
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) memcpy(of_warp[n][warp], &stats[n], sizeof(Stats));
@@ -64,8 +67,9 @@ __device__ void merge_stats(Stats (&stats)[N]) {
     }
 }
 
-/// Noise of elements [index, index + 8) of the tensor, of two granules if `index` is no multiple of 8. Shifted by 4, 2
-/// and 1 elements, so that no register is chosen at run time.
+/// Rounding noise of elements [index, index + 8) of the whole tensor. `sums`: values are sums of quantized elements,
+/// which need other noise. If `index` is no multiple of 8, joins the noise of two granules by shifts of 4, 2 and 1
+/// elements. A register chosen at run time would be in memory.
 template <stochastic_quantizer Q>
 __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     rounding_noise noise = q.noise(index / granule_size, sums);
@@ -90,15 +94,15 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     return noise;
 }
 
-/// Integer quantizers that round to nearest with parameters fitted to the block: no second pass or dithering.
+/// A quantizer with integer codes that rounds to nearest, without random noise, and fits a block in one pass.
 template <class Q>
 concept encodes_integers = integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
 
-/// a <- a + x * factor, b <- b + y * factor; products are rounded first. A zero product may lose its sign.
+/// Adds x * factor to `a`, and y * factor to `b`; rounds each product before. A product of zero may lose its sign.
 __device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    // Two elements per instruction. ptxas fuses mul.rn.f32x2 with the addition behind it, whatever its flags, but not
-    // this fma with +0.
+    // Two elements for each instruction. With any flags, ptxas fuses mul.rn.f32x2 with the addition after it. It does
+    // not fuse this fma with +0.
     asm("{.reg .b64 sum, x, factor, zero; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
         "mov.b64 zero, {0f00000000, 0f00000000};"
         "fma.rn.f32x2 x, x, factor, zero; add.rn.f32x2 sum, sum, x; mov.b64 {%0, %1}, sum;}"
@@ -110,14 +114,14 @@ __device__ inline void add_products(float& a, float& b, float x, float y, float 
 #endif
 }
 
-/// True if every product of a code and its multiplier is a float. Codes have 8 significant bits at most, and a scale
-/// that is stored in 16 bits has 11. So a sum of products needs no rounded product. No message that was encoded has a
-/// product above the largest float.
+/// True if every product of a code and its block's scale is exactly a float. A code has 8 significant bits at most, and
+/// a scale of 16 bits has 11. So a fused multiply-add equals a rounded product and an addition. No product of an
+/// encoded message overflows.
 template <integer_quantizer Q>
 inline constexpr bool has_exact_products = std::is_same_v<typename Q::params, scale_params<half>> ||
                                            std::is_same_v<typename Q::params, scale_params<bfloat16>>;
 
-/// a <- a + x * factor, b <- b + y * factor, rounded once.
+/// Adds x * factor to `a`, and y * factor to `b`, by fused multiply-adds, which round once.
 __device__ inline void add_exact_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
     asm("{.reg .b64 sum, x, factor; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
@@ -130,23 +134,23 @@ __device__ inline void add_exact_products(float& a, float& b, float x, float y, 
 #endif
 }
 
-/// Converts the integers of a warp's codes to floats on tensor cores. Under an exponent, an integer is the end of a
-/// half's mantissa. Eight halves times the identity matrix, less that exponent's power of two, are the integers as
-/// floats, in their own threads. One instruction converts four elements of each thread, in place of four. Exact:
-/// nothing in it has more than 11 bits.
+/// Converts the integer codes of a warp's threads to floats on tensor cores. A code becomes the lower bits of a half's
+/// mantissa, under a fixed exponent. The product of such halves with the identity matrix, minus the exponent's power of
+/// two, gives each thread its integers as floats. One instruction converts four codes of each thread, in place of four
+/// instructions. Exact: no factor has more than 11 significant bits.
 template <int Bits>
 struct integer_converter {
     static_assert(Bits >= 2 && Bits <= 8);
 
-    /// Two halves of the identity matrix (PTX ISA, mma.m16n8k8) that this thread supplies: column lane / 4, row 2 *
-    /// (lane % 4) and the next row.
+    /// The two halves of the identity matrix that this thread supplies, in operand B of mma.m16n8k8 (PTX ISA). They are
+    /// in column lane / 4, rows 2 * (lane % 4) and 2 * (lane % 4) + 1.
     std::uint32_t identity;
 
     __device__ explicit integer_converter(unsigned thread)
         : identity(thread / 8 % 4 == thread % 4 ? one << (thread / 4 % 2 * 16) : 0u) {}
 
-    /// Calls use(i, j, x, y) for pairs of the eight integers: the i-th is the float x, the j-th is y. All threads of a
-    /// warp must call this together.
+    /// Calls use(i, j, x, y) for four pairs of the eight codes: x is the i-th code's integer as a float, y is the
+    /// j-th's. All threads of a warp must call this together.
     template <class Use>
     __device__ void convert(const packed_codes<Bits>& codes, Use use) const {
 #if !defined(__CUDA_ARCH__)
@@ -157,7 +161,7 @@ struct integer_converter {
             four<0, 4>(part<0>(codes.data[0]), part<4>(codes.data[0]), 0, 4, 1, 5, use);
             four<0, 4>(part<0>(later), part<4>(later), 2, 6, 3, 7, use);
         } else if constexpr (Bits == 2) {
-            // Four codes in each half of the word.
+            // One byte, four codes, in each half of the word.
             const std::uint32_t word = selected_bytes(codes.data[0], 0, 0x4140);
             four<0, 2>(part<0>(word), part<2>(word), 0, 4, 1, 5, use);
             four<4, 6>(part<4>(word), part<6>(word), 2, 6, 3, 7, use);
@@ -180,25 +184,28 @@ struct integer_converter {
     }
 
 private:
-    /// Bits of the half 1.
+    /// Bits of 1 as a half.
     static constexpr std::uint32_t one = 0x3c00;
-    /// Bits of the half 2^(10 - Place). An integer added to them at bit `Place` adds its value to the half.
+    /// Bits of 2^(10 - Place) as a half. An integer added to these bits at bit `Place` adds its value to the half.
     template <int Place>
     static constexpr std::uint32_t exponent = (25u - Place) << 10;
-    /// Two halves 2^(10 - Place), plus the offset that makes a two's complement integer positive.
+    /// Bits of two halves of value 2^(10 - Place) + 2^(Bits - 1). The exclusive or with a two's complement integer at
+    /// bit `Place` adds the integer to a half.
     template <int Place>
     static constexpr std::uint32_t both = (exponent<Place> | 1u << (Place + Bits - 1)) * 0x10001u;
-    /// Value of a half with an integer at bit `Place`, less that integer.
+    /// 2^(10 - Place) + 2^(Bits - 1): the value of a half with an integer at bit `Place` is the integer plus this
+    /// float.
     template <int Place>
     static constexpr float more = static_cast<float>((1 << (10 - Place)) + (1 << (Bits - 1)));
 
-    /// Two halves with the integers that are at bit `Place` of either half of `word`.
+    /// Bits of two halves, which hold the integers at bit `Place` of either 16 bits of `word`.
     template <int Place>
     __device__ static std::uint32_t part(std::uint32_t word) {
         return masked_exclusive_or(word, ((1u << Bits) - 1u) * 0x10001u << Place, both<Place>);
     }
 
-    /// Calls use(i, j, ...) for integers at bit `First` of `first`, and use(k, l, ...) at bit `Second` of `second`.
+    /// Converts the two integers in `first`, at bit `First` of each half, for use(i, j, x, y). Then converts the two in
+    /// `second`, at bit `Second`, for use(k, l, x, y). All threads of a warp must call this together.
     template <int First, int Second, class Use>
     __device__ void four(std::uint32_t first, std::uint32_t second, int i, int j, int k, int l, Use use) const {
         float x[4];
@@ -219,12 +226,13 @@ private:
     }
 };
 
-/// Codes of eight elements of a block, with parameters fitted to it. No element is below the lowest code; elements
-/// above the highest code are bounded if Q allows any.
+/// Codes of eight elements of a block, with a step of `multiplier`, which must be fitted to the block. So no element
+/// needs a code below the lowest one. An element that needs a code above the highest one gets the highest one.
 template <encodes_integers Q>
 __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier) {
     constexpr int bits = Q::code_bits;
-    // As `nearest_code` does. 4-bit codes also get the offset that makes them positive.
+    // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. 4-bit codes also get 8, which
+    // makes them positive.
     constexpr float middle = 12582912.0f + (bits == 4 ? 8.0f : 0.0f);
     const float inverse = reciprocal(multiplier != 0 ? multiplier : 1.0f);
     const float steps = multiplier != 0 ? inverse : 0.0f;
@@ -262,7 +270,8 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     return p;
 }
 
-/// Codes of a granule, zero from element `valid` on. A `stochastic_quantizer` takes the granule's rounding_noise.
+/// Codes of the eight values `x` with a block's parameters; zero from element `valid` on. `noise` is the granule's
+/// rounding_noise if Q is a `stochastic_quantizer`, otherwise nothing.
 template <quantizer Q, class... Noise>
 __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x)[granule_size],
                                                      const typename Q::params& params, int valid,
@@ -280,7 +289,7 @@ __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x
     return p;
 }
 
-/// Calls use(i, decoded element i) for a granule.
+/// Calls use(i, x) for each i < 8: x is the value of the granule's i-th code.
 template <quantizer Q, class Use>
 __device__ void decode_granule(const Q& q, const packed_codes<Q::code_bits>& codes, const typename Q::params& params,
                                Use use) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Instructions of the kernels that C++ has no words for: wide accesses to memory, copies to shared memory, exchanges
-/// between lanes, bytes and bits of words, products. Emulated kernels have them in C++.
+/// between lanes, work on bytes and bits. Kernels emulated on the host use equal C++.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace zeropp::detail {
 
-/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any memory.
+/// Returns `p`, which must point to global memory, so that the compiler knows this. It cannot know it of a pointer
+/// loaded from a table.
 template <class T>
 __device__ T* into_global_memory(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -19,7 +20,7 @@ __device__ T* into_global_memory(T* p) {
 #endif
 }
 
-/// Reads device memory; if `Constant`, memory that no kernel writes meanwhile.
+/// Loads one word. `Constant`: it is in global memory, and nothing writes it while the kernel runs.
 template <bool Constant, class Word>
 __device__ Word load_word(const Word* from) {
     if constexpr (Constant) {
@@ -29,7 +30,8 @@ __device__ Word load_word(const Word* from) {
     }
 }
 
-/// The widest access to `Bytes` bytes that begin at a multiple of `Bytes` bytes from a 16-byte boundary.
+/// Type of the widest memory access, at most 16 bytes, that divides `Bytes` bytes. It is aligned if the bytes begin at
+/// a multiple of `Bytes` bytes from a 16-byte boundary.
 template <int Bytes>
 using widest_access = std::conditional_t<
     Bytes % 16 == 0, uint4,
@@ -37,7 +39,9 @@ using widest_access = std::conditional_t<
                        std::conditional_t<Bytes % 4 == 0, std::uint32_t,
                                           std::conditional_t<Bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
 
-/// Loads `Bytes` bytes into the words `to`; the unused end of the last word is zero.
+/// Loads `Bytes` bytes into the words `to`; the unused end of the last word is zero. `from` must be a multiple of
+/// `Bytes` bytes from a 16-byte boundary. `Constant`: the bytes are in global memory, and nothing writes them while the
+/// kernel runs.
 template <int Bytes, bool Constant, std::size_t N>
 __device__ void load_words(const void* from, std::uint32_t (&to)[N]) {
     using access = widest_access<Bytes>;
@@ -59,7 +63,7 @@ __device__ void load_words(const void* from, std::uint32_t (&to)[N]) {
     }
 }
 
-/// Stores the first `Bytes` bytes of the words `from`.
+/// Stores `Bytes` bytes of the words `from`. `to` must be a multiple of `Bytes` bytes from a 16-byte boundary.
 template <int Bytes>
 __device__ void store_words(void* to, const std::uint32_t* from) {
     using access = widest_access<Bytes>;
@@ -77,8 +81,8 @@ __device__ void store_words(void* to, const std::uint32_t* from) {
     }
 }
 
-/// Starts a copy of `Bytes` bytes (4, 8 or 16, which divide both addresses) from global to shared memory. The thread
-/// finds them there after `wait_for_copies`; it does not touch either place before.
+/// Starts an asynchronous copy of 4, 8 or 16 bytes from global to shared memory. `Bytes` must divide both addresses.
+/// The calling thread may touch either place after `group_copies` and `wait_for_copies`, not before.
 template <int Bytes>
 __device__ void start_copy(void* to, const void* from) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -95,14 +99,14 @@ __device__ void start_copy(void* to, const void* from) {
 #endif
 }
 
-/// Makes a group of the copies that the thread has started since its last group.
+/// Makes a group of the asynchronous copies that the calling thread has started since its last group.
 __device__ inline void group_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-/// Waits for the thread's groups of copies, except for the last `Later`.
+/// Waits until the calling thread's groups of asynchronous copies are complete, except the last `Later` groups.
 template <int Later>
 __device__ void wait_for_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -110,8 +114,8 @@ __device__ void wait_for_copies() {
 #endif
 }
 
-/// Transposes 16-byte words among N lanes: pieces[c] of lane l becomes pieces[l] of lane c. N is a power of two. All
-/// threads of a warp must call this together.
+/// Transposes 16-byte words among each N neighbouring lanes: pieces[c] of lane l becomes pieces[l] of lane c. N is a
+/// power of two up to 32. All threads of a warp must call this together.
 template <std::size_t N>
 __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
     static_assert(N <= 32 && (N & (N - 1)) == 0);
@@ -138,7 +142,7 @@ __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
     }
 }
 
-/// Upper word of high:low shifted left by `left` bits.
+/// The upper 32 of the 64 bits high:low, shifted left by `left` bits, 0 to 31.
 __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t high, unsigned left) {
 #if defined(__CUDA_ARCH__)
     return __funnelshift_l(low, high, left);
@@ -147,7 +151,8 @@ __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t hi
 #endif
 }
 
-/// Four bytes of high:low. Each four bits of `selector`, lowest first, select one byte.
+/// Word of four of the eight bytes high:low, numbered from 0, the lowest. Bits [4 * i, 4 * i + 4) of `selector` are the
+/// number of the byte that becomes byte i.
 __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(low, high, selector);
@@ -171,12 +176,12 @@ __device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uin
 #endif
 }
 
-/// a * b, rounded before anything is added. Keeps a zero's sign, as `product` does not.
+/// a * b, rounded: never fused with a later addition. Keeps the sign of a zero, unlike `product` (core/math.hpp).
 __device__ inline float rounded_product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fmul_rn(a, b);
 #else
-    const volatile float rounded = a * b;  // not fused with a later addition
+    const volatile float rounded = a * b;  // volatile: not fused with a later addition
     return rounded;
 #endif
 }

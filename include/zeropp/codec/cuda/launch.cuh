@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Launches kernels: trivially copyable function objects with a device operator(). `resident_blocks` is the number of a
-/// kernel's thread blocks for which a multiprocessor must have registers.
+/// Launches of kernels. A kernel is a trivially copyable function object with a device operator(). Its member
+/// `resident_blocks` is the number of thread blocks for which a multiprocessor must have registers.
 
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
@@ -16,30 +16,33 @@
 
 namespace zeropp::detail {
 
-/// Largest number of thread blocks in the y direction of a grid; kernels loop over further slots.
+/// Largest extent of a grid in the y direction, in thread blocks. Each row of thread blocks takes one slot at a time,
+/// so kernels loop over further slots.
 inline constexpr int most_blocks_y = 65535;
 
 #if defined(__CUDACC__)
-/// Defined nowhere: a build that calls it fails with this name.
+/// A function without a definition: a build that flushes denormals calls it, and fails with its name as the error.
 __device__ void needs_denormals_compile_without_ftz_and_use_fast_math();
 }  // namespace zeropp::detail
-/// Value of a kernel's compile option, a constant once compiled; in LLVM's NVPTX back end, and so in nvcc and clang.
+/// Returns the value of the compile option with the given name, as a constant. A builtin of LLVM's NVPTX back end, and
+/// so of nvcc and clang.
 extern "C" __device__ int __nvvm_reflect(const char*);
 namespace zeropp::detail {
 
 template <class Kernel>
 __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(const __grid_constant__ Kernel kernel) {
-    // Flushed denormals differ from the host's bits, and no macro tells of -ftz=true.
+    // With -ftz=true, results differ from the host's bits, and no macro tells of this option.
     if (__nvvm_reflect("__CUDA_FTZ") != 0) needs_denormals_compile_without_ftz_and_use_fast_math();
     kernel();
 }
 #else
-/// Without nvcc there are no launches: a program that emulates them (tests/simt) supplies this function.
+/// Emulates a launch: runs `kernel` on the host for each thread of the grid. Used without nvcc; a program that emulates
+/// kernels (tests/simt) defines it.
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// Number of the kernel's thread blocks that a multiprocessor holds at a time. Asked of the first device in use: a
-/// process is taken to have equal devices.
+/// Number of thread blocks of `Kernel` that a multiprocessor holds at a time, as CUDA computes it. The first call asks
+/// for the current device; other devices of the process are taken to be equal.
 template <class Kernel>
 int resident_blocks() {
 #if defined(__CUDACC__)
@@ -56,14 +59,15 @@ int resident_blocks() {
 #endif
 }
 
-/// All slots have an equal number of thread blocks, rounded down. With 16 for each slot, or 16 times as many as the
-/// device holds, rounding leaves little of the device idle.
+/// Bound for a grid with several slots: 16 thread blocks for each slot, or 16 times as many in all as the device holds
+/// at a time. Slots get equal numbers of thread blocks, rounded down. At this bound, about a sixteenth of the device is
+/// idle at most.
 inline constexpr std::size_t hardly_rounded = 16;
 
-/// Runs kernel() on a thread block for each tile of each slot, but on no more than the device holds at a time. Where
-/// the slots cannot share these blocks equally, there are up to `hardly_rounded` times as many. Kernels loop over the
-/// rest. On an H100, five times as many cost sums of 4-bit messages up to 17 % at 64 MB, and saved other kernels at
-/// most 4 %. Throws cuda_error if the launch fails.
+/// Enqueues `kernel` on `stream`, with a thread block for each of `tiles` tiles of each slot, but no more than the
+/// device holds at a time. If slots cannot share that number equally, the limit is up to `hardly_rounded` times as
+/// high. So kernels must loop over further tiles and slots. A limit five times as high, on an H100, slowed sums of
+/// 4-bit messages by up to 17 % at 64 MB. It saved other kernels at most 4 %. Throws cuda_error if the launch fails.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Values that a message encodes: a source's values, rotated if the quantizer rotates, plus residuals. Kernels add
-/// previous residuals when a granule is fetched, and store new ones after it is encoded.
+/// Values that a message encodes: a source's values, rotated if the quantizer rotates, plus residuals. Kernels add old
+/// residuals when they load a granule, and store new residuals after they encode it.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/codes.cuh>
@@ -20,7 +20,7 @@
 
 namespace zeropp::detail {
 
-/// Residuals of consecutive slots.
+/// Residuals (quantization errors of earlier calls) of consecutive slots. `Feedback` is a `feedback`, or `none`.
 template <class Feedback>
 struct kernel_residuals;
 
@@ -38,7 +38,8 @@ struct kernel_residuals<none> {
     __device__ static cursor open(const section&, int) { return {}; }
 };
 
-/// `previous` and `next` may be the same memory: each thread reads a granule before it writes that granule.
+/// Residuals that a `feedback` keeps as messages of the quantizer `Storage`. New residuals may lie where the old ones
+/// are: each thread reads a granule before it writes that granule.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !refitting_quantizer<Storage> && !stochastic_quantizer<Storage> &&
@@ -47,7 +48,7 @@ struct kernel_residuals<feedback<Storage>> {
 
     feedback<Storage> state;
 
-    /// True if residuals have no parameters, or blocks as large as Q's, so that a team shares a block of both.
+    /// True if `Storage` has no parameters, or blocks as large as blocks of `Q`: a team then shares a block of both.
     template <quantizer Q>
     static constexpr bool fit_blocks_of = params_bytes<Storage> == 0 || Storage::block_size == Q::block_size;
     static constexpr bool any = true;
@@ -57,12 +58,12 @@ struct kernel_residuals<feedback<Storage>> {
     static constexpr bool has_params = params_bytes<Storage> != 0;
     using stats = typename Storage::stats;
 
-    /// Residuals of a section: previous and next codes of its tensor, bytes from codes to parameters, first granule.
+    /// Where the residuals of one section of a message lie.
     struct cursor {
-        const std::byte* previous;
-        std::byte* next;
-        std::size_t params_offset;
-        std::size_t first_granule;
+        const std::byte* previous;  // old residuals: first code of the section's tensor; null if all are zero
+        std::byte* next;            // new residuals: address for the first code of the section's tensor
+        std::size_t params_offset;  // bytes from the tensor's first code to the tensor's parameters
+        std::size_t first_granule;  // number of granules of the tensor's shard before the section
     };
 
     __device__ cursor open(const section& of, int s) const {
@@ -73,7 +74,7 @@ struct kernel_residuals<feedback<Storage>> {
                 layout.params_at(of.of_whole) - codes, of.begin / granule_size};
     }
 
-    /// x <- x + previous residuals of a granule with `valid` elements.
+    /// Adds the old residuals of a granule with `valid` elements to the values `x`.
     __device__ void add(const cursor& s, std::size_t granule, int valid, float (&x)[granule_size]) const {
         if (s.previous == nullptr) return;
         float old[granule_size];
@@ -82,7 +83,8 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- `next_residual` of the old residuals and of `error`, the quantization errors.
+    /// Turns `error`, the quantization errors of a granule, into new residuals. An error that is not finite becomes the
+    /// old residual, or 0 if neither is finite.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
@@ -112,13 +114,13 @@ struct kernel_residuals<feedback<Storage>> {
     }
 
 private:
-    /// Offset of the parameters of a granule's block, in bytes from the section's first code in residuals.
+    /// Offset in bytes, from the first code of the tensor's residuals, of the parameters for the section's granule.
     __device__ static std::size_t params_place(const cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Storage::block_size / granule_size;
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;
     }
 
-    /// old <- previous residuals of a granule; zeros if there are none.
+    /// Loads the old residuals of a granule into `old`; zeros if there are none.
     __device__ void load(const cursor& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
         constexpr int bits = Storage::code_bits;
         packed_codes<bits> codes{};
@@ -137,7 +139,7 @@ private:
     }
 };
 
-/// Number of elements that a message has room for in section `of`, of index i: with padding before the next section.
+/// Number of elements for which a message has room in its i-th section, `of`. Includes padding before the next section.
 template <quantizer Q, class Slices>
 __device__ std::size_t room_of(const Slices& where, const section& of, std::size_t i) {
     if (ternary_quantizer<Q> && i + 1 != where.sections()) {
@@ -146,20 +148,21 @@ __device__ std::size_t room_of(const Slices& where, const section& of, std::size
     return where.elements_end(i) - of.place.elements;
 }
 
-/// Number of granules of `Values` (a `message_values`) that a thread loads at a time, `Run` in a row.
+/// Number of granules that a thread loads at a time, `Run` in a row. `Values` is a `message_values`.
 template <class Values, int Run>
 inline constexpr std::size_t granules_at_once = Values::in_flight > Run ? Values::in_flight : Run;
 
-/// Turns a source's granules into a quantizer's input. Fragments are the source's own if values need no change.
+/// Loads granules of a source as the values that `Q` encodes: sums divided, values rotated, residuals added. Fragments
+/// are the fragments of `Source` if none of this applies.
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
     static constexpr bool changed = Source::sums || rotating_quantizer<Q> || Residuals::any;
 
     using fragment = std::conditional_t<changed, float_granule, typename Source::fragment>;
 
-    /// Number of 32-bit registers of a fragment (see sources.cuh).
+    /// Number of 32-bit registers of a fragment: a granule with values to encode (sources.cuh).
     static constexpr int fragment_words = static_cast<int>(sizeof(fragment) / 4);
-    /// True if a fragment is the loaded granule itself, and so needs no further registers.
+    /// True if a fragment is the granule as it is loaded, and so needs no further registers.
     static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
     /// Number of granules that a thread loads at a time.
@@ -178,9 +181,9 @@ struct message_values {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
-    /// k[n] <- granule(n) of a section of `size` elements, all whole if `Whole`: fetch_whole(granule, raw) then fetches
-    /// them from the source. Granules are spread over threads as for `rotate_granules`; all threads of the thread block
-    /// must call this.
+    /// Loads granule(n) of a section of `size` elements into k[n], as values to encode, for each n < N. `Whole`: all
+    /// granules have eight elements, and fetch_whole(granule, raw) loads them. Threads must divide granules as in
+    /// `rotate_granules`. All threads of the thread block must call this together.
     template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N, class FetchWhole>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
                                  Granule granule, fragment (&k)[N], FetchWhole fetch_whole) {
@@ -215,13 +218,14 @@ struct message_values {
         }
     }
 
-    /// x <- the values of a fragment. Codes and parameters of a block with a NaN do not depend on the NaN's bits.
+    /// Converts a fragment to the floats `x`. For integer codes, a NaN may change its bits: codes and parameters of its
+    /// block do not depend on them.
     __device__ static void of(const fragment& k, float (&x)[granule_size]) {
         k.template to_floats<!encodes_integers<Q>>(x);
     }
 
 private:
-    /// Calls use(n, fragment of granule(n)) for N granules.
+    /// Loads N granules of a section, and calls use(n, fragment) for each granule(n).
     template <bool Whole, int Run, std::size_t N, class Granule, class FetchWhole, class Use>
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
                                 Granule granule, FetchWhole fetch_whole, Use use) {

@@ -10,23 +10,22 @@
 
 namespace zeropp::detail {
 
-/// True if the window of `Size` elements around `granule` lies within the first `size` elements.
+/// True if the window of `Size` elements that contains granule number `granule` lies within the first `size` elements.
 template <int Size>
 __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
     constexpr auto window = static_cast<std::size_t>(Size);
     return (granule * granule_size / window + 1) * window <= size;
 }
 
-/// Rotates N granules of each thread, or rotates them back, in windows of `Size` elements. Counted from a multiple of
-/// `Size` elements, granule n < PerLane of a thread has the index
+/// Applies the Walsh-Hadamard transform, or its inverse if `back`, to windows of `Size` elements in the N granules of
+/// each thread. Counted from a multiple of `Size` elements, granule n < PerLane of a thread has the index
 ///     team * Lanes * PerLane + n / Run * Lanes * Run + lane * Run + n % Run,
 /// with team = thread / Lanes and lane = thread % Lanes. The next PerLane granules lie a whole thread block's granules
-/// further, and so on. So each bit of an index is a bit of the thread's index or of n. The
-/// two granules of a butterfly are at most 16 apart, since a window has at most 256 elements: they lie in one thread,
-/// or in one warp.
+/// further, and so on. So each bit of an index is a bit of the thread's index or of n. Two granules of a butterfly are
+/// at most 16 apart, since a window has at most 256 elements. So they lie in one thread or in one warp.
 ///
-/// whole(n) says that granule n lies in a whole window; other granules stay as they are. `Lanes`, `PerLane` and `Run`
-/// are powers of two. All threads of the warp must call this.
+/// whole(n) is true if granule n lies in a whole window; other granules stay as they are. `Lanes`, `PerLane` and `Run`
+/// are powers of two. All threads of the warp must call this together.
 template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>
 __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
     if constexpr (Size > 1) {
@@ -64,8 +63,8 @@ __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole wh
                 }
             } else {
                 const int distance = stride < Lanes * Run ? stride / Run : stride / PerLane;
-                // The upper of a pair becomes the lower minus the upper. The product is exact, so that contraction
-                // changes nothing.
+                // The thread with the upper granule of a pair gets lower minus upper, the other thread the sum. The
+                // product is exact, so fusing it with the addition changes nothing.
                 const float sign = (static_cast<int>(threadIdx.x) & distance) != 0 ? -1.0f : 1.0f;
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) {

@@ -2,21 +2,21 @@
 /// \file
 /// Sources of values for the kernels: a tensor, a difference of tensors, or (sum_source.cuh) a sum of messages.
 ///
-/// A source fetches several granules at a time, so that all their loads start before the first value is needed:
-///   `raw`               a granule as it is loaded
-///   `fragment`          a granule with values that can be read again by `to_floats`; `fragments<Run>(raw, k)` makes
-///                       Run in a row
-///   `sums`              whether values are sums of quantized ones
-///   `rotation`          elements of the window in which values must be rotated back; 1 for none
-///   `loaded_bytes`      bytes that are loaded for a granule
-///   `loaded_words`      registers of a loaded granule, until its fragment is made
-///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
+/// A source loads several granules at a time, so that all their loads start before the first value is needed. Members:
+///   `raw`               type of a granule as it is loaded
+///   `fragment`          type of a granule with values, which `to_floats` returns any number of times
+///   `fragments<Run>`    of (raw, k): makes the fragments k[0..Run) of `Run` loaded granules in a row
+///   `sums`              true if values are sums of decoded messages
+///   `rotation`          number of elements of the window in which values must be rotated back; 1 for none
+///   `loaded_bytes`      number of bytes that are loaded for a granule
+///   `loaded_words`      number of 32-bit registers of a loaded granule, until its fragment is made
+///   `scratch_words`     number of further registers to make a fragment, or to read the values of one
 ///   `together`          number of granules in a row that one thread best fetches
-///   `fetch_whole<Run>`  loads whole granules, Run in a row each time; all threads of a warp must call this, and
+///   `fetch_whole<Run>`  loads whole granules, `Run` in a row each time; all threads of a warp must call this, and
 ///                       `fragments`, together
-///   `fragment_part`     loads one granule with `valid` elements
-///   `finish(x)`         of sums: divides values that are rotated back
-/// `open(where, of, i, s)` makes a `cursor`: the common data of all granules of section i, `of`, in slot s.
+///   `fragment_part`     loads the first `valid` elements of a granule as a fragment; the others are any values
+///   `finish(x)`         if `sums`: divides sums, which must have been rotated back
+/// `open(where, of, i, s)` makes a `cursor`: data for all granules of section `of`, number i, in slot number s.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -28,13 +28,14 @@
 
 namespace zeropp::detail {
 
-/// Number of elements of a granule, 0 to 8, among the first `size` elements.
+/// Number of elements, 0 to 8, that granule number `granule` has among the first `size` elements of an array.
 __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     const std::size_t begin = granule * granule_size;
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
 
-/// Calls use(std::true_type or false_type) once for many loads: none waits until words of another are put together.
+/// Calls use(std::true_type()) if `aligned`, otherwise use(std::false_type()). The branch encloses many loads, so that
+/// all start before words of an unaligned granule are joined.
 template <class Use>
 __device__ void once_aligned(bool aligned, Use use) {
     if (aligned) {
@@ -44,7 +45,7 @@ __device__ void once_aligned(bool aligned, Use use) {
     }
 }
 
-/// Source: elements of a tensor, or of a list's tensors if `Tensor` is a tensor_table.
+/// Source of the elements of a tensor, or of a list's tensors if `Tensor` is a tensor_table.
 template <class T, class Tensor = const T*>
 struct tensor_source {
     Tensor tensor;
@@ -54,13 +55,14 @@ struct tensor_source {
     static constexpr int together = 1;
 
     using raw = raw_granule<T>;
-    /// Accesses narrower than 16 bytes count as 16.
+    /// Number of bytes that are loaded for a granule. An access narrower than 16 bytes counts as 16.
     static constexpr int loaded_bytes = 16 * raw::accesses;
     static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
-    /// A half that is NaN takes a slow path, with everything else in registers meanwhile.
+    /// Number of registers to convert a granule. Halves with a NaN take a slow path, which needs 16 while other values
+    /// stay in registers.
     static constexpr int scratch_words = std::is_same_v<T, half> ? 2 * granule_size : 0;
 
-    /// Common data of a section's granules.
+    /// Address of a section's first element, and true if it is on a 16-byte boundary.
     struct cursor {
         const T* slice;
         bool aligned;
@@ -73,7 +75,7 @@ struct tensor_source {
         if (of.size(where.rank(s)) != 0) slice += of.offset(where.in_memory(s));
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
-    /// r[n] <- granule(n).
+    /// Loads the whole granule number granule(n) of a section into r[n], for each n < N.
     template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
         once_aligned(s.aligned, [&](auto aligned) {
@@ -95,7 +97,7 @@ struct tensor_source {
     }
 };
 
-/// Source: values of one tensor_source minus another's.
+/// Source of differences of two tensor_sources, `tensor` - `base`. A value of `base` that is not finite counts as 0.
 template <class Of, class Less>
 struct difference_source {
     Of tensor;
@@ -122,7 +124,7 @@ struct difference_source {
     __device__ cursor open(const Slices& where, const section& from, std::size_t i, int s) const {
         return {tensor.open(where, from, i, s), base.open(where, from, i, s)};
     }
-    /// r[n] <- granule(n).
+    /// Loads the whole granule number granule(n) of a section into r[n], for each n < N.
     template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
         once_aligned(s.of.aligned && s.less.aligned, [&](auto aligned) {

@@ -21,21 +21,22 @@ struct coded_granule {
     packed_codes<Q::code_bits> codes;
     typename Q::params params;
 
-    /// Loads from a message that holds `elements` of the granule's elements.
+    /// Loads granule number `granule` of a section, of which the message has `elements` elements, 0 to 8. `message` is
+    /// the address of the section's first code.
     template <class Cursor>
     __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
         const typename Q::params params = load_params(message, s, granule);
         return {load_codes_of<Q>(message, granule, elements), params};
     }
 
-    /// Offset of the parameters of the granule's block in a message, in bytes.
+    /// Offset in bytes, from the section's first code, of the parameters for its granule `granule`.
     template <class Cursor>
     __device__ static std::size_t params_place(const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
         return s.params_offset + granule / block_granules * params_bytes<Q>;
     }
 
-    /// Loads the parameters of the granule's block.
+    /// Loads the parameters for granule `granule` of a section. `message` is the address of the section's first code.
     template <class Cursor>
     __device__ static typename Q::params load_params(const std::byte* message, const Cursor& s, std::size_t granule) {
         if constexpr (params_bytes<Q> != 0) {
@@ -50,8 +51,8 @@ struct coded_granule {
     }
 };
 
-/// Sums before the first message of Q: adding a value keeps the value's bits. They are -0, or +0 for integer codes,
-/// since a code times its multiplier is never -0.
+/// Sums of a granule before the first message: zeros that keep the bits of a value that is added. They are -0, or +0
+/// for integer codes, since a code times its block's multiplier is never -0.
 template <quantizer Q>
 __device__ float_granule no_sums() {
     constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
@@ -61,8 +62,9 @@ __device__ float_granule no_sums() {
     return s;
 }
 
-/// sums[k] <- sums[k] + granules coded(c, k) of `Messages` messages, in order, for `Run` granules in a row of one
-/// block. `Begin`: sums are empty. All threads of a warp must call this together.
+/// Adds decoded granules to sums[k], for each k < `Run`: coded(c, k) for c = 0, 1, ..., `Messages` - 1, in this order.
+/// Of message c, that is the k-th of `Run` successive granules of one block. `Begin`: `sums` are as `no_sums` returns
+/// them. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
 __device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
     if constexpr (integer_quantizer<Q>) {
@@ -76,7 +78,8 @@ __device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
                     float& a = sums[k].x[i];
                     float& b = sums[k].x[j];
                     if constexpr (Begin) {
-                        // A code times its multiplier never underflows. With +0 added, fused or not, it is never -0.
+                        // A code times its block's multiplier never underflows. With +0 added, fused or not, the
+                        // product is never -0.
                         if (c == 0) {
                             a = fused(x, multiplier, 0.0f);
                             b = fused(y, multiplier, 0.0f);
@@ -100,17 +103,17 @@ __device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
     }
 }
 
-/// Base of the sources over messages: locates a slot's messages. Offsets are from the codes of a section.
+/// Base class of the sources that are sums of messages: finds and loads a slot's messages, one from each contributor.
 template <quantizer From>
 struct message_source {
     From from;
     const std::byte* messages;
     int contributors;
     wire_layout<From> layout;
-    /// Bytes from a message to the next contributor's.
+    /// Number of bytes from a slot's message of one contributor to that slot's message of the next contributor.
     std::size_t stride;
     float divisor;
-    /// 1 / divisor.
+    /// 1 / divisor, for divisions by multiplication.
     inverse by{divisor};
 
     static constexpr bool sums = true;
@@ -119,17 +122,18 @@ struct message_source {
     static constexpr int together = granules_together<From> * granule_size < From::block_size
                                         ? granules_together<From>
                                         : From::block_size / granule_size;
-    /// Registers of integers that become floats, four at a time.
+    /// Number of registers to convert integer codes to floats, four at a time; 0 if codes are no integers.
     static constexpr int integer_words = integer_quantizer<From> ? 8 : 0;
-    /// Number of registers for a coded granule. The parameters of a block count once for `together` granules in a row.
+    /// Number of registers for a coded granule. A block's parameters count once for `together` successive granules,
+    /// which share them.
     static constexpr int coded_words =
         packed_codes<From::code_bits>::words +
         static_cast<int>(ceil_div((sizeof(coded_granule<From>) - sizeof(packed_codes<From::code_bits>)) / 4, together));
 
     struct cursor {
-        const std::byte* first;
-        std::size_t params_offset;
-        std::size_t elements;
+        const std::byte* first;     // first contributor's message: address of the section's first code
+        std::size_t params_offset;  // bytes from the section's first code to the section's parameters
+        std::size_t elements;       // number of elements of the section
     };
 
     template <class Slices>
@@ -139,11 +143,11 @@ struct message_source {
                 of.count};
     }
 
-    /// Divides sums, which are rotated back, by `divisor`.
+    /// Divides the eight sums `x` by `divisor`. Rotated sums must have been rotated back.
     __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, by); }
 
-    /// Calls use(c, n, granule(n) of message c) for `Messages` messages, and moves `message` on to the next. `Run`
-    /// granules in a row are of one block.
+    /// Loads the whole granules granule(n), n < N, of `Messages` messages from `message` on, and calls use(c, n,
+    /// granule) for message c. Leaves `message` at the next message. Each `Run` granules in a row are of one block.
     template <int Messages, int Run, std::size_t N, class Granule, class Use>
     __device__ void load(const cursor& s, const std::byte*& message, Granule granule, Use use) const {
 #pragma unroll
@@ -179,8 +183,8 @@ struct message_source {
     }
 };
 
-/// Source (see sources.cuh): the sum of each slot's messages, in the contributors' order. `Contributors` is their
-/// number; 0 if it is known at run time only.
+/// Source (see sources.cuh) of sums: for each slot, the messages of all contributors, added in the contributors' order.
+/// `Contributors` is the number of contributors; 0 if it is known at run time only.
 template <quantizer From, int Contributors>
 struct sum_source : message_source<From> {
     using typename message_source<From>::cursor;
@@ -194,7 +198,7 @@ struct sum_source : message_source<From> {
         message_source<From>::integer_words + (message_source<From>::rotation > 1 ? granule_size : 0);
     static constexpr int loaded_words = Contributors * message_source<From>::coded_words;
 
-    /// r[n] <- granule(n).
+    /// Loads granule number granule(n) of all contributors' messages into r[n], for each n < N.
     template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
         const std::byte* message = s.first;
@@ -210,18 +214,18 @@ struct sum_source : message_source<From> {
     }
 };
 
-/// Source: sums over messages, adding four messages at a time, then the rest one by one.
+/// Source of sums over any number of messages: loads and adds four messages at a time, then the rest one by one.
 template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;
 
     using raw = float_granule;
     using fragment = raw;
-    /// Number of granules in a row for a thread, 2 or fewer: their sums stay in registers while codes are loaded.
+    /// Number of granules in a row for a thread, at most 2: the sums of all stay in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
-    /// Registers for the codes of one step, while codes of the next step are loaded.
+    /// Number of registers to convert codes, and for the codes of four messages while the next four are loaded.
     static constexpr int scratch_words =
         2 * in_flight * message_source<From>::coded_words + message_source<From>::integer_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
@@ -242,7 +246,7 @@ struct sum_source<From, 0> : message_source<From> {
     }
 
 private:
-    /// Adds `Messages` messages, and moves `message` on to the next.
+    /// Adds granule(n) of `Messages` messages, from `message` on, to r[n]. Leaves `message` at the next message.
     template <int Messages, int Run, std::size_t N, class Granule>
     __device__ void add(const cursor& s, const std::byte*& message, Granule granule, raw (&r)[N]) const {
         coded_granule<From> coded[std::size_t{Messages}][N];

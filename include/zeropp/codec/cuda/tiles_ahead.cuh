@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// Tiles of messages that are on their way to shared memory while a thread works on the tile before: loads are always
-/// in flight, and take no registers. Each thread awaits and reads the copies that it has requested: without a barrier.
+/// Loads of messages ahead of their use: while a thread works on a tile, later tiles are copied to shared memory. Loads
+/// are always in flight, and take no registers. Each thread waits for and reads only copies that it has requested,
+/// without a barrier.
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -16,17 +17,18 @@
 
 namespace zeropp::detail {
 
-/// Bytes of shared memory for each thread's copies: 40 KiB for a thread block, which may have 48 without being asked.
+/// Number of bytes of shared memory for each thread's copies: 40 KiB for a thread block of 256 threads. CUDA allows 48
+/// KiB unless a program requests more.
 inline constexpr int copied_bytes = 160;
 
-/// Bytes of shared memory for a run: its codes, and an aligned word with the parameters of its block. More than there
-/// are if no single copy moves the codes.
+/// Number of bytes of shared memory for a run, successive granules of one block: `codes` bytes of codes, and an aligned
+/// word with parameters. More than `copied_bytes` if no single copy moves the codes, so that no run fits.
 constexpr int copied_bytes_of_run(int codes) {
     return codes == 4 || codes == 8 || codes == 16 ? codes + 4 : copied_bytes + 1;
 }
 
-/// Shared memory of a thread block for tiles of a source: `Granules` granules of each thread, `Run` in a row of one
-/// block. `possible` is true for sums of integers of which two tiles fit: two or four messages of 4 bits.
+/// Shared memory of a thread block for tiles of a source. Each thread has `Granules` granules of a tile, in runs of
+/// `Run` successive granules of one block. `possible`: true for sums of several messages of integers, if two tiles fit.
 template <class Source, int Granules, int Run>
 struct tiles_ahead {
     static constexpr bool possible = false;
@@ -42,16 +44,16 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
 
     static constexpr int bytes = Run * From::code_bits;
     static constexpr int runs = Granules / Run;
-    /// Number of tiles: one to read, the others on their way.
+    /// Number of tiles, three if they fit, otherwise two: one to read, the others on their way.
     static constexpr unsigned tiles = 3 * Messages * runs * copied_bytes_of_run(bytes) <= copied_bytes ? 3 : 2;
 
-    /// Of each tile, message, run and thread.
+    /// Array type: a `Word` for each tile, message, run and thread.
     template <class Word>
     using copies = Word[std::size_t{tiles}][std::size_t{Messages}][std::size_t{runs}][kernel_threads];
     copies<widest_access<bytes>> codes;
     copies<std::uint32_t> params;
 
-    /// Requests granule(n), for all n, as tile number `at`.
+    /// Starts copies of all granules granule(n) of a tile into place `at` of shared memory, from 0 to `tiles` - 1.
     template <class Granule>
     __device__ void request(const source& from, const cursor& s, Granule granule, unsigned at) {
         const std::byte* message = s.first;
@@ -68,7 +70,8 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
         }
     }
 
-    /// r[n] <- granule(n), for all n, once they have arrived as tile number `at`. All later tiles have been requested.
+    /// Waits for the tile in place `at` of shared memory, and loads granule number granule(n) into r[n], for all n. The
+    /// thread must have made exactly `tiles` - 1 groups of copies after the group with this tile.
     template <class Granule>
     __device__ void take(const cursor& s, Granule granule, unsigned at,
                          typename source::raw (&r)[std::size_t{Granules}]) const {
@@ -94,8 +97,8 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
     }
 
 private:
-    /// Bytes between the aligned word that has the parameters at `place` and these. All messages begin at multiples of
-    /// 16 bytes.
+    /// Offset in bytes of a block's parameters in the aligned 4-byte word that contains them. `place` is their offset
+    /// from the section's first code. The result fits all messages, because they begin on 16-byte boundaries.
     __device__ static std::size_t in_word(const cursor& s, std::size_t place) {
         static_assert(params_bytes<From> == 2 || params_bytes<From> == 4);
         return params_bytes<From> == 4 ? 0 : (reinterpret_cast<std::uintptr_t>(s.first) + place) % 4;

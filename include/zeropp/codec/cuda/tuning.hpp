@@ -6,23 +6,23 @@
 
 namespace zeropp::detail {
 
-/// Threads of a thread block, in every kernel.
+/// Number of threads of a thread block, in every kernel.
 inline constexpr int kernel_threads = 256;
 
 /// Number of bytes that each thread requests before it uses the first of them.
 inline constexpr int bytes_in_flight = 64;
 
-/// 32-bit registers that a thread may use for fragments, loaded or made.
+/// Number of 32-bit registers that a thread may use for granules, loaded or converted.
 inline constexpr int fragment_registers = 32;
 
-/// Number of granules that a thread has registers for, a power of two, if one takes `words` registers.
+/// Number of granules that a thread has registers for, a power of two, if each granule takes `words` registers.
 constexpr int granules_in_registers(int words) {
     return words > fragment_registers
                ? 1
                : static_cast<int>(std::bit_floor(static_cast<unsigned>(fragment_registers / words)));
 }
 
-/// Number of granules that a thread loads at a time, a power of two, if one has `bytes` bytes and takes `words`
+/// Number of granules that a thread loads at a time, a power of two, if each has `bytes` bytes and takes `words`
 /// registers. At most four: more only make kernels longer.
 constexpr int granules_in_flight(int bytes, int words) {
     int n = 1;
@@ -30,14 +30,15 @@ constexpr int granules_in_flight(int bytes, int words) {
     return n;
 }
 
-/// Thread blocks that a multiprocessor has registers for, if a thread's fragments take `words` registers. With three, a
-/// thread has 80 registers, with two 128. About fifty of these hold no fragments.
+/// Number of thread blocks that a multiprocessor has registers for, if a thread's granules take `words` registers. With
+/// three thread blocks, a thread has 80 registers; with two, 128. About fifty registers hold no granules.
 constexpr int resident_blocks_for(int words) { return words < fragment_registers ? 3 : 2; }
 
-/// Number of granules of a block for each lane of its team. Each lane repeats the work for a whole block, so lanes take
-/// many granules. But eight lanes read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes. A
-/// block that fits a warp's registers stays in one warp, which needs no barrier. At least `run` granules, which lie in
-/// a row. At least `fewest` lanes, if the block has as many granules.
+/// Number of granules that each lane of a team takes of the team's block. Each lane repeats the work for a whole block,
+/// so lanes take many granules, up to the `in_flight` granules of one load. But eight lanes read whole cache lines of a
+/// 16-bit tensor and write whole sectors of 4-bit codes. A block that fits a warp's registers, `in_registers` granules
+/// for each thread, stays in one warp, which needs no barrier. At least `run` granules, which lie in a row. At least
+/// `fewest` lanes, if the block has as many granules.
 constexpr int lane_granules(int block_granules, int in_flight, int in_registers, int run, int fewest) {
     int n = block_granules < fewest ? 1 : block_granules / fewest;
     if (n > in_flight) n = in_flight;
@@ -54,8 +55,8 @@ constexpr int granules_in_a_row(int block_granules, int most, int together) {
     return run < block_granules ? run : block_granules;
 }
 
-/// Division of a tile of `Values` (a `message_values`) among threads. A block has `BlockGranules` granules. A thread
-/// best fetches `Together` in a row. A team has `Fewest` lanes or more.
+/// Division of an encoder's tile among threads. `Values` is a `message_values`. A block has `BlockGranules` granules. A
+/// thread best fetches `Together` in a row. A team has `Fewest` lanes or more, if its block has as many granules.
 template <class Values, int BlockGranules, int Together, int Fewest = 8>
 struct tile_shape {
     /// Number of granules that a thread has registers for.
