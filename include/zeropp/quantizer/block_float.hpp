@@ -62,25 +62,26 @@ struct block_float {
         return product(Format::decode(code), multiplier(p));
     }
 
-    /// The scale, which multiplies the values of codes.
+    /// The block's scale, by which `decode` multiplies the value of a code.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept {
         return static_cast<float>(p.scale);
     }
 
-    /// At least the largest magnitude in a block that `p` was fitted to.
+    /// Upper bound of the magnitudes in a block that the parameters `p` were fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
         constexpr float beyond = bits_float((float_bits(Format::largest) & infinity_bits) + (1u << 23));
         return (std::same_as<Scale, e8m0> ? beyond : Format::largest) * static_cast<float>(p.scale);
     }
 
-    /// Half a unit in the last place of x in `Format`, or the clipped part of x; plus 2^-21 of x for the rounding of
-    /// float arithmetic, plus the last place of denormals.
+    /// Bound of |decode(encode(x)) - x|: half a unit in the last place of x in `Format`, or the clipped part of x. Adds
+    /// 2^-21 of |x| for the rounding of float arithmetic, and the last place of denormals.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return Format::error_bound(magnitude * reciprocal(p)) * multiplier(p) + magnitude * 0x1p-21f + 0x1p-149f;
     }
 
-    /// "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3", "mxfp4".
+    /// The quantizer's name, as "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3",
+    /// "mxfp4".
     static constexpr short_text name() {
         constexpr bool microscaling = std::same_as<Scale, e8m0>;
         short_text text(microscaling ? "mxfp" : "fp");
@@ -94,7 +95,7 @@ struct block_float {
     }
 
 private:
-    /// 1 / scale, or 0 in a block of zeros. The division is not in a branch, so that compilers hoist it out of loops.
+    /// 1 / scale, or 0 if the scale is 0. The division is not in a branch, so that compilers hoist it out of loops.
     static constexpr ZEROPP_HOST_DEVICE float reciprocal(const params& p) noexcept {
         const auto scale = static_cast<float>(p.scale);
         const bool extent = scale != 0;
@@ -106,13 +107,15 @@ private:
 template <class Format, int BlockSize, class Scale>
 inline constexpr bool has_float_arithmetic<block_float<Format, BlockSize, Scale>> = true;
 
-/// Microscaling formats of the OCP: blocks of 32 elements with a power of two as their scale.
+/// Quantizer of the OCP's format MXFP8: blocks of 32 floats of 8 bits, with a power of two as their scale.
 template <class Format>
     requires(Format::bits == 8)
 using mxfp8 = block_float<Format, 32, e8m0>;
+/// Quantizer of the OCP's format MXFP6: blocks of 32 floats of 6 bits, with a power of two as their scale.
 template <class Format>
     requires(Format::bits == 6)
 using mxfp6 = block_float<Format, 32, e8m0>;
+/// Quantizer of the OCP's format MXFP4: blocks of 32 floats of 4 bits, with a power of two as their scale.
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
 static_assert(bounded_quantizer<block_float<e4m3, 128>> && bounded_quantizer<block_float<e5m2, 128, half>> &&

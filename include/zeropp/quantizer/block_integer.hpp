@@ -50,7 +50,7 @@ struct block_integer {
         return Scheme::template decode<Bits, Scale>(code, p);
     }
 
-    /// The factor of a code, in schemes where values are multiples of a step.
+    /// The step, by which `decode` multiplies a code. Only in schemes without a minimum.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept
         requires(Scheme::multiplies)
     {
@@ -64,9 +64,9 @@ struct block_integer {
         return Scheme::template step<Scale>(p);
     }
 
-    /// At least the largest magnitude in a block that `p` was fitted to.
+    /// Upper bound of the magnitudes in a block that the parameters `p` were fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // Tries the end codes of two's complement and of unsigned schemes alike: this scheme's are among the four.
+        // The scheme's lowest and highest codes are among these four, whether codes are signed or unsigned.
         constexpr std::uint32_t half_way = 1u << (Bits - 1);
         float most = 0;
         for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
@@ -76,14 +76,14 @@ struct block_integer {
         return most;
     }
 
-    /// Half a step, or a whole step for `signed_absmax`. For the rounding of float arithmetic, 2^-12 of that and 2^-22
-    /// of |x| more.
+    /// Bound of |decode(encode(x)) - x|: half a step, or a whole step for `signed_absmax`. Adds 2^-12 of that and 2^-22
+    /// of |x| for the rounding of float arithmetic.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return spacing(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
     }
 
-    /// "int8:256", "int4:128:signed:fp16": without defaults of scheme and scale.
+    /// The quantizer's name, as "int8:256", "int4:128:signed:fp16": without a default scheme or scale.
     static constexpr short_text name() {
         short_text text("int");
         text.append(Bits).append(":").append(BlockSize);

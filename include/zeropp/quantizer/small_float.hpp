@@ -9,9 +9,9 @@
 
 namespace zeropp {
 
-/// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code, with subnormals and
-/// both zeros. `LargestCode` is the code of the largest finite value. Codes above `LargestCode` are NaN; in IEEE
-/// formats, the first of these is infinity.
+/// A float format of up to 8 bits: a sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits
+/// of a code, with subnormals and both zeros. `LargestCode` is the code of the largest finite value. Codes above
+/// `LargestCode` are NaN; in IEEE formats, the first of these is infinity.
 ///
 /// Source     OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0
 template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
@@ -32,8 +32,8 @@ private:
         return power < smallest_normal_bits ? smallest_normal_bits : power;
     }
 
-    /// The float with this format's unit in the last place, in `binade`, as its own unit in the last place. Adding it
-    /// to x rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
+    /// The power of two that, as a float, has the unit in the last place that this format has in `binade`. Added to x,
+    /// it rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
     /// compilers would make a branch of that, and leave loops scalar.
     static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
         return bits_float(binade + (shift << 23));
@@ -91,19 +91,19 @@ public:
         return magnitude > float_bits(largest) ? bits_float(magnitude) - largest : half_unit;
     }
 
-    /// "e4m3"
+    /// The format's name, as "e4m3".
     static constexpr short_text name() { return short_text("e").append(ExponentBits).append("m").append(MantissaBits); }
 };
 
-/// 8 bits up to 448, without infinity.
+/// Format of 8 bits: 4 of exponent, 3 of mantissa; values up to 448, without infinity.
 using e4m3 = small_float<4, 3, 0x7e>;
-/// 8 bits up to 57344.
+/// Format of 8 bits: 5 of exponent, 2 of mantissa; values up to 57344, with infinity.
 using e5m2 = small_float<5, 2, 0x7b>;
-/// 6 bits up to 7.5, without infinity and NaN.
+/// Format of 6 bits: 2 of exponent, 3 of mantissa; values up to 7.5, without infinity and NaN.
 using e2m3 = small_float<2, 3, 0x1f>;
-/// 6 bits up to 28, without infinity and NaN.
+/// Format of 6 bits: 3 of exponent, 2 of mantissa; values up to 28, without infinity and NaN.
 using e3m2 = small_float<3, 2, 0x1f>;
-/// 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+/// Format of 4 bits: values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 using e2m1 = small_float<2, 1, 0x7>;
 
 /// A power of two from 2^-127 to 2^127 in 8 bits, the scale of the microscaling formats; 0xff is NaN.
