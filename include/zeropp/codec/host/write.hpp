@@ -47,8 +47,9 @@ inline constexpr bool encodes_as_they_lie = [] {
     }
 }();
 
-/// Encodes n values of a section, from `begin` on, from a tensor's 16-bit elements. Returns false, with nothing done,
-/// unless `encodes_as_they_lie`, in AVX-512, and n is a multiple of `blocks_together` blocks.
+/// Encodes n values of a section, from `begin` on, and fits their blocks, straight from a tensor's 16-bit elements.
+/// Returns false, with nothing done, unless AVX-512 can encode these elements for Q (`encodes_as_they_lie`), in a loop
+/// compiled for AVX-512, and n is a multiple of `blocks_together` blocks.
 template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
                         [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
@@ -85,8 +86,8 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
     return false;
 }
 
-/// Encodes values [first, first + size) of a section into `to`. `first` begins a block and a tile. `what` is of the
-/// section's first element.
+/// Encodes values [first, first + size) of a section into `to`. The index for noise is the index of the section's first
+/// element. Requires `first` to begin a block and a tile.
 template <quantizer Q, class Values>
 void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                    const coded<std::byte>& to) {
@@ -145,7 +146,7 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
-/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. Host executions share an
+/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. All host executions share an
 /// instance, because their type is no parameter.
 template <quantizer Q, class Source, class Slices, class Residuals>
 void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
