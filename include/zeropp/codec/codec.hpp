@@ -71,7 +71,7 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 }
 }  // namespace detail
 
-/// Source of values: for each of n slots, the sum of a message from each contributor, divided by `divisor`. In
+/// Source of values: for each of a call's n slots, the sum of a message from each contributor, divided by `divisor`. In
 /// `messages`, the message number c * n + s is from contributor c for slot s. Sums are float, in the order of
 /// contributors. If `quantizer` rotates, rotated values are summed, and the sum is rotated back once. A sum that is
 /// encoded with windows of the same size stays rotated. A single message is the sum over one contributor.

@@ -21,8 +21,9 @@ namespace zeropp {
 ///            rounded up, and clips nothing. `e8m0`: the scale is a power of two that gives the absmax the format's
 ///            largest exponent, and clips by up to an eighth (`e2m3`: a sixteenth, `e2m1`: a quarter)
 /// A code is x * (1 / scale) in float, rounded to nearest even. A block with NaN, Inf or a scale beyond `Scale` decodes
-/// to NaN in every element. For half that is an absmax over 65504 times the format's largest value; for bfloat16, an
-/// absmax within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
+/// to NaN in every element. Half cannot hold the scale of an absmax over 65504 times the format's largest value;
+/// bfloat16, of an absmax within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0:
+/// 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
     requires(scale_type<Scale> || std::same_as<Scale, e8m0>)

@@ -19,10 +19,10 @@ namespace zeropp {
 /// Scheme     `symmetric`, `signed_absmax` or `asymmetric`
 /// Scale      type of stored scales: float, half or bfloat16
 /// A code is x * (1 / step) in float, rounded to nearest even; for `asymmetric`, x minus the minimum takes the place of
-/// x. A block with NaN, Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric` and
-/// half, that is an absmax over 65504 * (2^(Bits-1) - 1), with bfloat16 an absmax within 1 % of the largest float.
-/// Nonzero steps are at least 2^-126 (half: 2^-24). Elements below half such a step decode to zero (`asymmetric`: to
-/// the minimum).
+/// x. A block with NaN, Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric`,
+/// half cannot hold the scale of an absmax over 65504 * (2^(Bits-1) - 1); bfloat16, of one within 1 % of the largest
+/// float. Nonzero steps are at least 2^-126 (half: 2^-24). Elements below half such a step decode to zero
+/// (`asymmetric`: to the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {
@@ -40,7 +40,7 @@ struct block_integer {
         return Scheme::template fit<Bits, Scale>(s);
     }
 
-    /// The code nearest to x or, for `stochastic`, rounded with a `noise` from (-1/2, 1/2).
+    /// The code nearest to x. With a `noise`, from (-1/2, 1/2): the code nearest to x plus `noise` steps.
     template <std::same_as<float>... Noise>
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, Noise... noise) const noexcept {
         return Scheme::template encode<Bits, Scale>(x, p, noise...);

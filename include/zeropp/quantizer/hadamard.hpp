@@ -44,7 +44,7 @@ struct hadamard : Base {
 template <quantizer Base, int Size>
 inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
 
-/// `Base` encodes the rotated values of hadamard<Base, Size>. So both quantizers share one codec.
+/// `Base` encodes values that are rotated already. So hadamard<Base, Size> and `Base` share compiled code.
 template <quantizer Base, int Size>
 struct detail::unrotated<hadamard<Base, Size>> : std::type_identity<Base> {};
 

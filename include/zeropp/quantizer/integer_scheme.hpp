@@ -39,7 +39,7 @@ template <bool Wide>
 struct multiples_of_step {
     /// True if a value is a code times the step.
     static constexpr bool multiplies = true;
-    /// True if an element may need a code above the highest one.
+    /// True if an element may need a code above the highest one, so that `encode` must clamp.
     static constexpr bool reaches_above = Wide;
     /// The largest error of a value, in steps.
     static constexpr float steps_off = Wide ? 1.0f : 0.5f;

@@ -125,8 +125,8 @@ public:
         return {static_cast<std::uint8_t>(power < smallest ? zeros : power)};
     }
 
-    /// Sums over a block's elements: of 1, of |x|, and for each `limit` of max(|x|, limit). Here |x| is in units of
-    /// 2^-15 of the fitted scale.
+    /// Sums over a block's elements: of 1, of |x| and, unless there are 2 levels, of max(|x|, limit) for five limits.
+    /// Here |x| is in units of 2^-15 of the fitted scale.
     struct sums {
         std::uint32_t of[std::size_t{terms}] = {};
 
@@ -162,7 +162,8 @@ public:
         float sum[std::size_t{terms}] = {};
         for (int i = 0; i != terms; ++i)
             sum[i] = static_cast<float>(s.of[i] - s.of[0] * static_cast<std::uint32_t>(i < 2 ? 0 : table::limit(i)));
-        // The largest gain, as an integer that orders like the gain, with candidates - 1 - k in its low bits.
+        // The largest gain, as an integer that orders like the gain, with candidates - 1 - k, for scale k, in the low
+        // bits.
         std::int32_t most = smallest_int;
         for (int k = 0; k != candidates; ++k) {
             const float saved = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -242,7 +243,7 @@ private:
         return 0u - static_cast<std::uint32_t>(condition);
     }
 
-    /// Mantissa bits of 2^(i / 4), for i from 0 to 3.
+    /// Mantissa bits of the float 2^(i / 4), for i from 0 to 3.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t mantissa_of(std::uint32_t i) noexcept {
         return (all_if(i == 1) & 0x1837f0u) | (all_if(i == 2) & 0x3504f3u) | (all_if(i == 3) & 0x5744fdu);
     }

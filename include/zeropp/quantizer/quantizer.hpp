@@ -61,10 +61,10 @@ concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires { requ
 /// over its window. Windows begin with a block; `hadamard_size` is a power of two from 8 to 256, not above the block's
 /// size.
 ///
-/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all values are multiplied by a power
-/// of two, 1 / sqrt(size) or sqrt(2 / size), so that only sums are rounded. Elements after the last whole window are
-/// not transformed. Messages are summed as rotated values. A sum that is encoded with windows of the same size stays
-/// rotated; any other sum is rotated back once.
+/// In stages of stride 1, 2, 4, ..., each pair (a, b) of values a stride apart becomes (a + b, a - b). Then all values
+/// are multiplied by a power of two, 1 / sqrt(size) or sqrt(2 / size), so that only sums are rounded. Elements after
+/// the last whole window are not transformed. Messages are summed as rotated values. A sum that is encoded with windows
+/// of the same size stays rotated; any other sum is rotated back once.
 template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
@@ -73,7 +73,7 @@ concept rotating_quantizer = quantizer<Q> && requires {
 
 /// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
 ///   `sums`                data of a block for `refit`. Default-constructed, it describes no element; `add(x, params)`
-///                         takes in one element, `merge(s)` the elements that s describes. `params` are the block's by
+///                         takes in one element, `merge(s)` the elements that s describes. `params` come from
 ///                         `fit`. Commutative and associative to the bit, as `stats` are
 ///   `refit(params, sums)` the block's parameters
 template <class Q>

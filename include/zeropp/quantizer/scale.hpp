@@ -14,7 +14,7 @@ namespace zeropp {
 template <class S>
 concept scale_type = std::same_as<S, float> || std::same_as<S, half> || std::same_as<S, bfloat16>;
 
-/// The S of least magnitude not below |x|, with the sign of x; NaN if no finite S has that magnitude. Does not branch
+/// The S of least magnitude not below |x|, with the sign of x; NaN if no finite S is as large. Does not branch
 /// on the sign, which is random from block to block.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
@@ -105,8 +105,8 @@ struct inverse {
     }
 };
 
-/// True for magnitudes below 2^-80 other than 0. Divided by `inverse`, these would give denormal products, which are
-/// rounded too much.
+/// True for magnitudes below 2^-80 other than 0. Multiplied by the parts of an `inverse`, these give denormal
+/// products, which are rounded too much.
 constexpr ZEROPP_HOST_DEVICE inline bool is_tiny(float x) noexcept {
     return 2 * float_bits(x) - 1 < 2 * float_bits(0x1p-80f) - 1;
 }
@@ -118,7 +118,7 @@ constexpr ZEROPP_HOST_DEVICE inline bool is_tiny(float x) noexcept {
 template <scale_type S, std::int32_t Top>
 constexpr ZEROPP_HOST_DEVICE S whole_step(float extent) noexcept {
 #if defined(__CUDA_ARCH__)
-    // Without a division, and with nothing to bound: these steps are far from the ends of the floats.
+    // No division and no bounds: for these magnitudes, steps are far from the smallest and the largest float.
     constexpr std::uint32_t least = float_bits(0x1p-80f);
     if ((float_bits(extent) & 0x7fffffffu) - least < float_bits(0x1p100f) - least) {
         constexpr detail::inverse by(static_cast<float>(Top));

@@ -25,8 +25,9 @@ private:
     static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
     static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
 
-    /// Bits of the largest power of two not above a float. `magnitude` has the float's bits without the sign. At least
-    /// this format's smallest normal value, because subnormals are as far apart as the smallest normal values.
+    /// Bits of the largest power of two not above a float. `magnitude` has the float's bits without the sign. The
+    /// power is at least this format's smallest normal value, because subnormals are as far apart as the smallest
+    /// normal values.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
         const std::uint32_t power = magnitude & infinity_bits;
         return power < smallest_normal_bits ? smallest_normal_bits : power;
@@ -39,7 +40,7 @@ private:
         return bits_float(binade + (shift << 23));
     }
 
-    /// Bits that turn the decoded value of the code `magnitude` into Inf or NaN; 0 if it is finite.
+    /// Bits that turn the decoded value of the code `magnitude` into Inf or NaN; 0 if that value is finite.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t special_bits(std::uint32_t magnitude) noexcept {
         constexpr std::uint32_t infinity_code = ((1u << ExponentBits) - 1u) << MantissaBits;
         if constexpr (LargestCode + 1u == infinity_code) {
@@ -84,7 +85,7 @@ public:
     }
 
     /// Bound of |decode(encode(x)) - x| for finite x: half a unit in the last place of x in this format. For |x| above
-    /// the largest value, |x| minus that, rounded to float.
+    /// the largest value, |x| minus the largest value, rounded to float.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x) noexcept {
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const float half_unit = bits_float(binade_of(magnitude) - ((MantissaBits + 1u) << 23));
@@ -111,7 +112,7 @@ struct e8m0 {
     std::uint8_t bits;
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
-        // 0 and 0xff are a denormal and a NaN: floats with the highest bit of the mantissa.
+        // 0 is 2^-127, a denormal float, and 0xff is NaN. These two need the highest bit of the mantissa.
         const bool end = bits == 0 || bits == 0xff;
         return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
     }

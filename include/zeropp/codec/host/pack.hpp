@@ -69,7 +69,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        // While there is room, writes whole words, each over the unused end of the word before.
+        // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
         constexpr std::size_t room = ceil_div(64, Bits);
         std::size_t i = 0;
         for (; i + room <= n; i += 8) {
@@ -152,7 +152,7 @@ inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* ou
 /// Unpacks n ternary codes, five from a byte, from ceil(n / 5) bytes.
 inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* codes) {
     std::size_t i = 0;
-    // While there is room, writes whole words, each over the unused end of the word before.
+    // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
     for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) {
         const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
         std::memcpy(codes + i, &word, sizeof word);

@@ -18,7 +18,8 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// values[i] <- old[i] + values[i], for n elements. Old elements that are not finite count as 0 if `drop_non_finite`.
+/// values[i] <- old[i] + values[i], for n elements. Old elements that are not finite count as 0 if
+/// `last.drop_non_finite`.
 template <element T, class Size>
 void add_old(const T* old, Size n, epilogue last, float* values) {
     alignas(64) float present[piece_size];
@@ -66,7 +67,7 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
         alignas(64) float buffer[piece_size];
         float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
-            // Sums are made in the tensor itself, so that memory takes some while the next ones are computed.
+            // Sums are made in the tensor itself, so that memory stores some while others are computed.
             if (!last.accumulate) sums = slice;
         }
         source(begin, n, sums);
@@ -79,7 +80,8 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
 ZEROPP_DETAIL_INLINE_END
 
 /// Decodes `sum` into the elements of `tensor` that `where` names, divided among `threads`. If `One`, `sum` is one
-/// message that replaces elements. All host executions share an instance, because their type is no parameter.
+/// message that replaces elements. The type of the execution is no template parameter, so all host executions share one
+/// function.
 template <bool One, quantizer Q, class Slices, class Tensor>
 void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {

@@ -59,7 +59,7 @@ template <int Lanes>
 struct rotation_in_vectors {
     using floats = typename float_vector<Lanes>::type;
     using ints = typename float_vector<Lanes>::bits;
-    /// The bits of -0.
+    /// The bits of -0, as an int.
     static constexpr int smallest_int = std::numeric_limits<int>::min();
 
     /// Walsh-Hadamard stages of the strides from `Stride` on that lie within a vector, for windows of `Size` floats.

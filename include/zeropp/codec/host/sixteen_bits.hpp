@@ -41,7 +41,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         const unsigned_shorts upper =
             __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
                                     37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        // Rounds ties to even: up if the lowest bit of the upper half is set.
+        // Rounds to nearest, ties to even: a tie goes up if the lowest bit of the upper half is set.
         const unsigned_shorts stays = 0x8000 - (upper & 1);
         const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
         std::memcpy(to + i, &rounded, sizeof rounded);
@@ -217,8 +217,8 @@ struct extremes {
 /// 32.
 template <class T>
 ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extremes (&of_blocks)[blocks_together]) {
-    // Bits order like magnitudes: of elements above zero as signed integers, of elements below zero as unsigned ones.
-    // Unsigned integers with a flipped sign bit order like signed ones.
+    // As signed integers, bits of elements above zero order like magnitudes. As unsigned integers, bits of elements
+    // below zero do. Unsigned integers with a flipped sign bit order like signed ones.
     constexpr int sign = -0x7fffffff - 1;
     ints found[blocks_together];
     ZEROPP_DETAIL_UNROLL(8)
@@ -229,7 +229,7 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
         for (std::size_t i = 2 * lanes; i != block_size; i += 2 * lanes) {
             shorts some;
             std::memcpy(&some, x + b * block_size + i, sizeof some);
-            // Keeps `some` in a register, where the compiler would load it again for each use.
+            // Keeps `some` in a register. Otherwise the compiler would load it again for each use.
             __asm__("" : "+v"(some));
             const auto bits = reinterpret_cast<unsigned_shorts>(some);
             above = some > above ? some : above;

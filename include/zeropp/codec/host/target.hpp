@@ -46,7 +46,7 @@ struct target_type {
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
 // GCC needs `optimize`, because its -O2 leaves most loops scalar, and a preferred width, because its default is half of
-// the widest. Clang accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after it.
+// the widest. Clang accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after `target`.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST

@@ -92,7 +92,7 @@ template <quantizer Q, class Values>
 void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                    const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    // A stretch: elements of the blocks that are fitted before the first of them is encoded.
+    // The blocks of a stretch are fitted before the first of them is encoded.
     constexpr std::size_t blocks =
         encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
@@ -108,7 +108,8 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
         const std::size_t begin = first + stretches;
         std::byte* const codes = to.codes + code_bytes<Q>(begin);
         if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
-            // Loads and fits tile by tile. Compilers make one pass of both, which reads memory while it computes.
+            // Loads and fits tile by tile. Compilers merge loading and fitting, so that memory is read while they
+            // compute.
             const float* x = nullptr;
             for_each_piece<piece>(n, [&](std::size_t done, auto some) {
                 const float* const prepared = values(begin + done, some, buffer + done);
@@ -146,8 +147,8 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
-/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. All host executions share an
-/// instance, because their type is no parameter.
+/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. The type of the execution is no
+/// template parameter, so all host executions share one function.
 template <quantizer Q, class Source, class Slices, class Residuals>
 void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
                  const host_threads* threads) {
