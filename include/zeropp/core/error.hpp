@@ -46,8 +46,8 @@ public:
 };
 
 /// Reports that a transport has waited for its whole timeout. If it waited for an operation, the text names the
-/// collective and its number, the operation and its size, the timeout and, except on NCCL, the silent ranks. Ranks are
-/// numbered as before any split.
+/// collective with its number, the operation with its size, and the timeout. Except on NCCL, the text also names the
+/// silent ranks. Ranks are numbered as before any split.
 class timeout_error : public lost_rank_error {
 public:
     using lost_rank_error::lost_rank_error;

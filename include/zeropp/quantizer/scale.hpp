@@ -83,9 +83,9 @@ namespace detail {
 /// 1 / divisor in two parts: fma(x, high, x * low) is x / divisor, correctly rounded, for every x that is not
 /// `is_tiny`.
 ///
-/// A quotient by an odd number d is at least 1 / (2 d) of its last place away from the middle of two floats, where
-/// rounding changes. The fma is off by less than 2^-22 of the last place before it rounds, and d is below 2^20. Powers
-/// of two only change exponents.
+/// Rounding changes in the middle between two floats. A quotient by an odd number d is at least 1 / (2 d) of its last
+/// place away from there. The fma is off by less than 2^-22 of the last place before it rounds, and d is below 2^20.
+/// Powers of two only change exponents.
 struct inverse {
     /// 1 / divisor rounded towards zero; 0 for divisors that the constructor does not accept.
     float high = 0;

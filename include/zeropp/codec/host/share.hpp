@@ -74,7 +74,7 @@ void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
 }
 
 /// Calls f(begin, n) for successive tiles of at most `Piece` elements. f runs with the instruction set in use, but as
-/// baseline code for the last size % `Unit` elements, and for all elements on an x86 processor without AVX2.
+/// baseline code for the last size % `Unit` elements. On an x86 processor without AVX2, f runs as baseline code alone.
 template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;

@@ -77,9 +77,9 @@ void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
 }
 
-/// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
-/// unless codes have 4 bits and no rotation, T has 2 bytes, and `Size` says that n is of whole blocks or tiles in
-/// AVX-512. Requires `begin` to be a multiple of `piece_size`.
+/// to <- elements [begin, begin + n) of a section, through a table for each block. Requires `begin` to be a
+/// multiple of `piece_size`. Works for codes of 4 bits without rotation and a T of 2 bytes, if `Size` says that n is of
+/// whole blocks or tiles in AVX-512. Otherwise returns false, with nothing done.
 template <quantizer Q, element T, class Size>
 bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
                      [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
@@ -167,8 +167,9 @@ void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, s
 #endif
 
 /// sums[i] <- the sum of element `begin` + i of a section over `contributors` messages, for n elements, by the loops of
-/// avx512.hpp. Returns false, with `sums` unspecified, if there is no loop for Q and `Size`, if a float code is not
-/// finite, or if the multiplier of float codes exceeds 2^118. Requires `begin` to be a multiple of `piece_size`.
+/// avx512.hpp. Returns false, with `sums` unspecified, if there is no loop for Q and `Size`. Also returns false if a
+/// float code is not finite, or the multiplier of float codes exceeds 2^118. Requires `begin` to be a multiple of
+/// `piece_size`.
 template <quantizer Q, class Size>
 bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
                     [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,

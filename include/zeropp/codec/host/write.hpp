@@ -48,8 +48,8 @@ inline constexpr bool encodes_as_they_lie = [] {
 }();
 
 /// Encodes n values of a section, from `begin` on, and fits their blocks, straight from a tensor's 16-bit elements.
-/// Returns false, with nothing done, unless AVX-512 can encode these elements for Q (`encodes_as_they_lie`), in a loop
-/// compiled for AVX-512, and n is a multiple of `blocks_together` blocks.
+/// Works in loops compiled for AVX-512, if Q allows that (`encodes_as_they_lie`) and n is a multiple of
+/// `blocks_together` blocks. Otherwise returns false, with nothing done.
 template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
                         [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
