@@ -23,18 +23,21 @@ template <quantizer Storage>
 struct feedback {
     /// The quantizer that stores residuals.
     Storage storage;
-    /// The old residuals: for slot s, a message of its shard at byte s * wire_bytes(storage, slice, last). Null: zeros.
+    /// Address of the old residuals, or null if these are zeros. The message with the residuals of slot s begins at
+    /// byte s * wire_bytes(storage, slice, last).
     const std::byte* previous;
-    /// Destination of the new residuals, in the layout of `previous`; may be `previous`.
+    /// Address where the new residuals are stored, in the layout of the old ones; may be the old residuals' address.
     std::byte* next;
-    /// Number of elements of a slot's shard. If `Storage` has parameters, a section must begin a block of `Storage`.
+    /// Number of elements of a slot's shard; for a list of tensors, of the last tensor's shard. If `Storage` has
+    /// parameters, a section must begin a block of `Storage`.
     std::size_t slice;
-    /// For a list: place of the last tensor in a message of whole shards. `slice` is then of that tensor's shard.
+    /// For a list of tensors: numbers of elements and of tensors before the last tensor in a message of whole shards.
     message_place last{};
 };
 
 namespace detail {
-/// The next residual: `error`; `old`, the previous one, if `error` is not finite; 0 if neither is finite.
+/// The residual to store: `error`, an element's quantization error. If `error` is not finite: `old`, the element's
+/// previous residual, or 0 if that is not finite either.
 constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) {
     return is_finite(error) ? error : finite_or_zero(old);
 }
@@ -51,22 +54,24 @@ template <class Tensor, class Base>
 difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
-/// Tensor i of a list, or the only tensor; of a `difference`, the difference of such tensors.
+/// `tensor`, the only tensor of a call, for every index.
 template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(T* tensor, std::size_t) {
     return tensor;
 }
+/// Address of tensor i of a list.
 template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size_t i) {
     return list.tensors[i];
 }
+/// The `difference` of the tensors with index i of two lists, or of the only two tensors.
 template <class Tensor, class Base>
 constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, std::size_t i) {
     return difference{tensor_at(d.tensor, i), tensor_at(d.base, i)};
 }
 }  // namespace detail
 
-/// Source of values: for each of n slots, the sum of a message from each contributor, divided by `divisor`. In
+/// Source of values: for each of a call's n slots, the sum of a message from each contributor, divided by `divisor`. In
 /// `messages`, the message number c * n + s is from contributor c for slot s. Sums are float, in the order of
 /// contributors. If `quantizer` rotates, rotated values are summed, and the sum is rotated back once. A sum that is
 /// encoded with windows of the same size stays rotated. A single message is the sum over one contributor.
@@ -80,22 +85,23 @@ struct message_sum {
 template <class Q, class... More>
 message_sum(Q, More...) -> message_sum<Q>;
 
-/// A message_sum of one message, by which `read` replaces elements. `read` compiles no loop over contributors for it.
+/// A message_sum over one contributor, with divisor 1. With this type, `codec::read` replaces elements, and compiles no
+/// loop over contributors.
 template <quantizer Q>
 struct one_message : message_sum<Q> {
     one_message(const Q& q, const std::byte* from) : message_sum<Q>{q, from} {}
 };
 
-/// Treatment of an element's old value by `read`.
+/// Options of `codec::read` for the old values of the elements that it writes.
 struct epilogue {
-    /// Adds to the old value instead of replacing it.
+    /// True to add the decoded value to the old value; false to replace the old value.
     bool accumulate = false;
-    /// Counts an old value that is not finite as 0, as a `difference` counts its base.
+    /// True to count an old value that is not finite as 0, when the decoded value is added.
     bool drop_non_finite = false;
 };
 
 namespace detail {
-/// Makes `read` add a decoded `difference` to its base.
+/// Options by which `codec::read` adds a decoded `difference` to old values, which are the base of the difference.
 inline constexpr epilogue add_difference{.accumulate = true, .drop_non_finite = true};
 
 template <class Source>
@@ -103,11 +109,13 @@ inline constexpr bool is_message_sum = false;
 template <class Q>
 inline constexpr bool is_message_sum<message_sum<Q>> = true;
 
-/// Calls use(q, source), for `q` to encode `source`: both without rotation if both would rotate windows of one size.
+/// Calls use(q, source), for q to encode `source`.
 template <quantizer Q, class Source, class Use>
 void without_shared_rotation(const Q& q, const Source& source, Use use) {
     use(q, source);
 }
+/// Calls use(quantizer, sum) without the rotations of both, because the windows of q and of `sum` have one size: q's
+/// rotation would undo the rotation back of the sum.
 template <rotating_quantizer Q, rotating_quantizer From, class Use>
     requires(Q::hadamard_size == From::hadamard_size)
 void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) {
@@ -118,8 +126,9 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 }  // namespace detail
 
 /// The codec of an execution, specialised for each kind of execution by the headers in codec/. All functions are
-/// static, and enqueue their work on `exec`. Arrays lie in the memory space of `exec`. `where` is `slices` of one
-/// tensor, or `list_slices`. The message of slot s begins at byte s * wire_bytes(q, where.last_count(), where.last()).
+/// static, and enqueue their work on `exec`. Arrays lie in the memory space of `exec`. `where` gives the elements of
+/// each slot: a `slices` for one tensor, or a `list_slices` for a list. The message of slot s begins at byte
+/// s * wire_bytes(q, where.last_count(), where.last()).
 ///   `write(exec, q, source, where, messages, residuals = none{})`
 ///       Encodes into each slot its elements, by `where`, of a tensor, a `tensor_table` or a `difference`; or the
 ///       slot's sum of a `message_sum`. With a `feedback` as `residuals`, adds old residuals and keeps new ones. Bytes

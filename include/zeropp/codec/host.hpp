@@ -17,7 +17,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// Threads that divide the execution's work; nullptr if there are none.
+/// Address of the threads that divide the work of `exec`; null if `exec` has none.
 template <host_execution E>
 const host_threads* threads_of([[maybe_unused]] const E& exec) {
     if constexpr (requires {
@@ -31,9 +31,10 @@ const host_threads* threads_of([[maybe_unused]] const E& exec) {
 
 }  // namespace detail
 
-/// Works in the execution's turn, on one thread or on the execution's threads. Uses the best instruction set that the
-/// processor has (host/target.hpp), whatever -march says. Forms no pointer into a tensor for a slot without elements,
-/// because the slot's offset may lie beyond the tensor. So a tensor may be null if no slot has elements.
+/// The codec of host executions. Runs when the execution runs enqueued work, on one thread or divided among the
+/// execution's threads. Uses the best instruction set that the processor has (host/target.hpp), whatever -march says.
+/// Forms no pointer into a tensor for a slot without elements, because the slot's offset may lie beyond the tensor. So
+/// a tensor may be null if no slot has elements.
 template <host_execution E>
 struct codec<E> {
     template <quantizer Q, class Source, class Slices, class Residuals = none>

@@ -12,7 +12,8 @@
 
 namespace zeropp {
 
-/// IEEE binary16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7e00, with the sign kept.
+/// An IEEE binary16 number, stored as its bits. Conversion from float rounds to nearest even; NaN becomes 0x7e00, with
+/// the sign kept.
 struct half {
     std::uint16_t bits;
 
@@ -44,7 +45,7 @@ private:
         const std::uint32_t sign = (float_bits(x) >> 16) & 0x8000u;
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-        // The last bit of a float near 0.5 is the last bit of a subnormal half, 2^-24. So adding 0.5 rounds to it.
+        // In floats from 0.5 to 1, the last bit has the value 2^-24, as in subnormal halves. So adding 0.5 rounds.
         const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
         const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
         const std::uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
@@ -52,7 +53,8 @@ private:
     }
 };
 
-/// bfloat16, as bits. Conversion from float rounds to nearest even; NaN becomes 0x7fc0, with the sign kept.
+/// A bfloat16 number, stored as its bits. Conversion from float rounds to nearest even; NaN becomes 0x7fc0, with the
+/// sign kept.
 struct bfloat16 {
     std::uint16_t bits;
 
@@ -72,7 +74,8 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
-        // Both results have 32 bits until one is chosen. Otherwise compilers narrow one first, in more vector code.
+        // `rounded` and `nan` keep 32 bits until one is chosen. Otherwise compilers narrow one first, in more vector
+        // instructions.
         const std::uint32_t b = float_bits(x);
         const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
         const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;
@@ -82,31 +85,33 @@ private:
 };
 
 /// Conversion of an element type to float and back. Specialise it for a framework's element type. Members:
-///   `name`            std::string_view, compared between ranks by `checked`
+///   `name`            std::string_view that names the type; ranks compare it if their transport is `checked`
 ///   `to_float(x)`     exact
 ///   `from_float(x)`   rounds to nearest even; keeps NaN
 /// Both functions are static, noexcept and ZEROPP_HOST_DEVICE.
 template <class T>
 struct element_traits;
 
-/// Traits of a type that converts explicitly from and to float.
+/// Base class of the `element_traits` of a type that converts explicitly from and to float.
 template <class T>
 struct converting_element_traits {
     static constexpr ZEROPP_HOST_DEVICE float to_float(T x) noexcept { return static_cast<float>(x); }
     static constexpr ZEROPP_HOST_DEVICE T from_float(float x) noexcept { return static_cast<T>(x); }
 };
 
-/// Traits of float; half and bfloat16 have traits, too. Names of quantizers and error texts contain `name`.
+/// Traits of float elements. Names of quantizers and error texts contain `name`.
 template <>
 struct element_traits<float> : converting_element_traits<float> {
     static constexpr std::string_view name = "fp32";
 };
 
+/// Traits of half elements, IEEE binary16.
 template <>
 struct element_traits<half> : converting_element_traits<half> {
     static constexpr std::string_view name = "fp16";
 };
 
+/// Traits of bfloat16 elements.
 template <>
 struct element_traits<bfloat16> : converting_element_traits<bfloat16> {
     static constexpr std::string_view name = "bf16";

@@ -14,7 +14,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Arguments break the contract of a call. Thrown before the call sends a message.
+/// Reports arguments that break the contract of a call. Thrown before the call sends a message.
 class precondition_error : public error {
 public:
     using error::error;
@@ -24,39 +24,43 @@ public:
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
-/// Survivors of a failure hold no version of all elements to recover. Thrown by recover_weights, on all ranks.
+/// Reports that the ranks that have survived a failure hold no version of all elements to recover. Thrown by
+/// recover_weights, on all ranks.
 class no_copy_error : public precondition_error {
 public:
     /// The constructors of precondition_error.
     using precondition_error::precondition_error;
 };
 
-/// A collective cannot complete because of another rank. The surviving ranks may `shrink` their transport and go on.
+/// Base class of errors of a collective that cannot complete because of another rank. The surviving ranks may call
+/// `shrink` of their transport, and go on without that rank.
 class lost_rank_error : public error {
 public:
     using error::error;
 };
 
-/// Another rank has failed, so this rank's collective cannot complete.
+/// Reports that another rank has failed, so that this rank's collective cannot complete.
 class peer_error : public lost_rank_error {
 public:
     using lost_rank_error::lost_rank_error;
 };
 
-/// A transport has waited for its whole timeout. The text of an operation names the collective with its number, the
-/// operation with its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered as before any split.
+/// Reports that a transport has waited for its whole timeout. If it waited for an operation, the text names the
+/// collective with its number, the operation with its size, and the timeout. Except on NCCL, the text also names the
+/// silent ranks. Ranks are numbered as before any split.
 class timeout_error : public lost_rank_error {
 public:
     using lost_rank_error::lost_rank_error;
 };
 
-/// The other ranks have agreed to go on without this rank. Thrown by `shrink`; see shrinkable_transport.
+/// Reports that the other ranks have agreed to go on without this rank. Thrown by a transport's `shrink`; see
+/// shrinkable_transport.
 class excluded_error : public error {
 public:
     using error::error;
 };
 
-/// A message arrived with other bytes than were sent. Ranks are numbered as before any split.
+/// Reports that a message has arrived with other bytes than were sent. Ranks are numbered as before any split.
 class integrity_error : public error {
 public:
     integrity_error(const std::string& text, int source, int destination)

@@ -46,21 +46,22 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 }
 
 namespace detail {
-/// While an object lives, its thread computes in IEEE's default mode: denormals are kept, rounding is to nearest, and
-/// nothing traps. A framework, or -ffast-math at link time alone, may have set another mode on this rank only.
+/// While an object of this class lives, its thread computes in IEEE's default mode: denormals are kept, rounding is to
+/// nearest, and nothing traps. A framework, or -ffast-math at link time alone, may have set another mode on this rank
+/// only.
 class default_arithmetic {
 public:
     default_arithmetic(const default_arithmetic&) = delete;
     default_arithmetic& operator=(const default_arithmetic&) = delete;
 
 #if defined(__x86_64__)
-    // Setting MXCSR is ten times as fast as std::fesetenv, which also sets the x87 unit.
+    // Setting MXCSR, the mode of SSE and AVX, is ten times as fast as std::fesetenv, which also sets the x87 unit.
     default_arithmetic() : before_(_mm_getcsr()) { set(defaults); }
     ~default_arithmetic() { set(before_); }
 
 private:
-    static constexpr unsigned flags = 0x3f;  // bits of raised exceptions, no part of the mode
-    static constexpr unsigned defaults = 0x1f80;
+    static constexpr unsigned flags = 0x3f;       // bits of raised exceptions, no part of the mode
+    static constexpr unsigned defaults = 0x1f80;  // MXCSR of IEEE's default mode
 
     void set(unsigned mode) const {
         if ((before_ & ~flags) != defaults) _mm_setcsr(mode);
@@ -80,8 +81,9 @@ private:
 };
 }  // namespace detail
 
-/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
-/// -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other parts of -ffast-math.
+/// True if float arithmetic follows IEEE. False if the optimiser has used -fno-signed-zeros, -freciprocal-math,
+/// -funsafe-math-optimizations or -fno-honor-nans, for which clang has no macro. core/config.hpp refuses the other
+/// parts of -ffast-math.
 inline bool ieee_arithmetic() {
     const detail::default_arithmetic by_default;
     const volatile float minus_zero = -0.0f;
@@ -90,7 +92,7 @@ inline bool ieee_arithmetic() {
     const float dividend = five;
     const float unordered = nan;
     if (unordered == unordered) return false;  // not isnan, which clang refuses under -fno-honor-nans
-    // With -freciprocal-math, 5 times the float nearest to 1/3 would be 0x3fd55556.
+    // With -freciprocal-math, 5 / 3 would be 5 times the float nearest to 1/3, which has the bits 0x3fd55556.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;
 }
@@ -104,16 +106,17 @@ constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { retur
 /// The bits of +Inf. A float is Inf or NaN if its bits without the sign, as an integer, are at least this number.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 
-/// True if x is neither Inf nor NaN. Compares integers, since compiler flags may assume the result for floats.
+/// True if x is neither Inf nor NaN. Compares bits as integers, because some flags let compilers assume that every
+/// float is finite.
 constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
 
 /// x, or 0 if x is Inf or NaN.
 constexpr ZEROPP_HOST_DEVICE inline float finite_or_zero(float x) { return is_finite(x) ? x : 0.0f; }
 
-/// The NaN that the library writes.
+/// The NaN that the library writes into results and stored parameters.
 inline constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
-/// Four random 32-bit words.
+/// Four 32-bit words: random bits, or the counter of which `philox` makes random bits.
 struct random_words {
     std::uint32_t word[4];
 };

@@ -66,7 +66,7 @@ private:
     template <std::size_t>
     friend class text_in_place;
 
-    /// Adds `what` to the FNV-1a hash of lost characters.
+    /// Adds a lost character, or the hash of other lost ones, to the FNV-1a hash of lost characters.
     constexpr text_in_place& lose(std::uint64_t what) {
         lost_ = ((lost_ == 0 ? 0xcbf29ce484222325 : lost_) ^ what) * 0x100000001b3;
         return *this;
@@ -77,13 +77,14 @@ private:
     std::uint64_t lost_ = 0;
 };
 
-/// A name, or a few words.
+/// Type of names and other short texts.
 using short_text = text_in_place<95>;
-/// Words of a call that must be equal on all ranks. The capacity is larger than any such text of the library.
+/// Type of a text about a call's quantizers or options, which must be equal on all ranks. The capacity is larger than
+/// any such text of the library.
 using agreed_text = text_in_place<223>;
 
 namespace detail {
-/// The numbers as text, such as "0, 1, 3".
+/// `numbers` as text, such as "0, 1, 3".
 [[gnu::cold]] inline std::string text_of(std::span<const int> numbers) {
     std::string text;
     for (const int n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);

@@ -11,9 +11,9 @@
 
 namespace zeropp {
 
-/// Memory that the processor reads and writes.
+/// Tag type of host memory, which the processor reads and writes.
 struct host_space {};
-/// Memory of a GPU. Host code cannot read it.
+/// Tag type of GPU memory, which host code cannot read.
 struct device_space {};
 
 /// An array in memory of `Space`: a pointer and a number of elements. Does not own the elements.
@@ -75,7 +75,7 @@ concept array_in =
     (!detail::is_view<std::remove_cvref_t<R>> && !is_device_array<std::remove_cvref_t<R>> &&
      std::same_as<Space, host_space> && requires(std::remove_reference_t<R>& array) { std::span(array); });
 
-/// The view of an array.
+/// A view of the elements of `array`, with `Space` in its type.
 template <class Space, array_in<Space> R>
 constexpr auto as_view(R&& array) {
     if constexpr (detail::is_view<std::remove_cvref_t<R>>) {
@@ -89,7 +89,7 @@ constexpr auto as_view(R&& array) {
 }
 
 namespace detail {
-/// The address as an integer, since pointers into different arrays have no order.
+/// The address p as an integer, since pointers into different arrays have no order.
 inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
 template <class A, class B, class Space>
@@ -99,7 +99,7 @@ bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
 }
 }  // namespace detail
 
-/// An array_in `Space` with writable elements.
+/// An array that collectives accept in `Space` (`array_in`), with writable elements.
 template <class R, class Space>
 concept mutable_array_in =
     array_in<R, Space> && !std::is_const_v<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;

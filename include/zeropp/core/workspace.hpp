@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Scratch memory. The caller provides it, so that collectives do not allocate on the hot path.
+/// Scratch memory, which the caller provides, so that collectives do not allocate on the hot path.
 
 #include <zeropp/core/view.hpp>
 
@@ -44,7 +44,8 @@ public:
     host_view<std::byte> view() { return {memory_.get(), size()}; }
     host_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks.
+    /// Copies `bytes` bytes of host memory to the start of the workspace. Blocks until the copy is complete. Requires
+    /// `bytes` to be at most the workspace's size.
     void assign(const void* from, std::size_t bytes) {
         if (bytes != 0) std::memcpy(memory_.get(), from, bytes);
     }

@@ -21,8 +21,9 @@ namespace zeropp {
 ///            rounded up, and clips nothing. `e8m0`: the scale is a power of two that gives the absmax the format's
 ///            largest exponent, and clips by up to an eighth (`e2m3`: a sixteenth, `e2m1`: a quarter)
 /// A code is x * (1 / scale) in float, rounded to nearest even. A block with NaN, Inf or a scale beyond `Scale` decodes
-/// to NaN in every element. For half that is an absmax over 65504 times the format's largest value; for bfloat16, an
-/// absmax within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
+/// to NaN in every element. Half cannot hold the scale of an absmax over 65504 times the format's largest value;
+/// bfloat16, of an absmax within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0:
+/// 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
     requires(scale_type<Scale> || std::same_as<Scale, e8m0>)
@@ -62,25 +63,26 @@ struct block_float {
         return product(Format::decode(code), multiplier(p));
     }
 
-    /// The scale, which multiplies the values of codes.
+    /// The block's scale, by which `decode` multiplies the value of a code.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept {
         return static_cast<float>(p.scale);
     }
 
-    /// At least the largest magnitude in a block that `p` was fitted to.
+    /// Upper bound of the magnitudes in a block that the parameters `p` were fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
         constexpr float beyond = bits_float((float_bits(Format::largest) & infinity_bits) + (1u << 23));
         return (std::same_as<Scale, e8m0> ? beyond : Format::largest) * static_cast<float>(p.scale);
     }
 
-    /// Half a unit in the last place of x in `Format`, or the clipped part of x; plus 2^-21 of x for the rounding of
-    /// float arithmetic, plus the last place of denormals.
+    /// Bound of |decode(encode(x)) - x|: half a unit in the last place of x in `Format`, or the clipped part of x. Adds
+    /// 2^-21 of |x| for the rounding of float arithmetic, and the last place of denormals.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return Format::error_bound(magnitude * reciprocal(p)) * multiplier(p) + magnitude * 0x1p-21f + 0x1p-149f;
     }
 
-    /// "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3", "mxfp4".
+    /// The quantizer's name, as "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3",
+    /// "mxfp4".
     static constexpr short_text name() {
         constexpr bool microscaling = std::same_as<Scale, e8m0>;
         short_text text(microscaling ? "mxfp" : "fp");
@@ -94,7 +96,7 @@ struct block_float {
     }
 
 private:
-    /// 1 / scale, or 0 in a block of zeros. The division is not in a branch, so that compilers hoist it out of loops.
+    /// 1 / scale, or 0 if the scale is 0. The division is not in a branch, so that compilers hoist it out of loops.
     static constexpr ZEROPP_HOST_DEVICE float reciprocal(const params& p) noexcept {
         const auto scale = static_cast<float>(p.scale);
         const bool extent = scale != 0;
@@ -106,13 +108,15 @@ private:
 template <class Format, int BlockSize, class Scale>
 inline constexpr bool has_float_arithmetic<block_float<Format, BlockSize, Scale>> = true;
 
-/// Microscaling formats of the OCP: blocks of 32 elements with a power of two as their scale.
+/// Quantizer of the OCP's format MXFP8: blocks of 32 floats of 8 bits, with a power of two as their scale.
 template <class Format>
     requires(Format::bits == 8)
 using mxfp8 = block_float<Format, 32, e8m0>;
+/// Quantizer of the OCP's format MXFP6: blocks of 32 floats of 6 bits, with a power of two as their scale.
 template <class Format>
     requires(Format::bits == 6)
 using mxfp6 = block_float<Format, 32, e8m0>;
+/// Quantizer of the OCP's format MXFP4: blocks of 32 floats of 4 bits, with a power of two as their scale.
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
 static_assert(bounded_quantizer<block_float<e4m3, 128>> && bounded_quantizer<block_float<e5m2, 128, half>> &&

@@ -19,10 +19,10 @@ namespace zeropp {
 /// Scheme     `symmetric`, `signed_absmax` or `asymmetric`
 /// Scale      type of stored scales: float, half or bfloat16
 /// A code is x * (1 / step) in float, rounded to nearest even; for `asymmetric`, x minus the minimum takes the place of
-/// x. A block with NaN, Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric` and
-/// half, that is an absmax over 65504 * (2^(Bits-1) - 1), with bfloat16 an absmax within 1 % of the largest float.
-/// Nonzero steps are at least 2^-126 (half: 2^-24). Elements below half such a step decode to zero (`asymmetric`: to
-/// the minimum).
+/// x. A block with NaN, Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric`,
+/// half cannot hold the scale of an absmax over 65504 * (2^(Bits-1) - 1); bfloat16, of one within 1 % of the largest
+/// float. Nonzero steps are at least 2^-126 (half: 2^-24). Elements below half such a step decode to zero
+/// (`asymmetric`: to the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {
@@ -40,7 +40,7 @@ struct block_integer {
         return Scheme::template fit<Bits, Scale>(s);
     }
 
-    /// The code nearest to x or, for `stochastic`, rounded with a `noise` from (-1/2, 1/2).
+    /// The code nearest to x. With a `noise`, from (-1/2, 1/2): the code nearest to x plus `noise` steps.
     template <std::same_as<float>... Noise>
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, Noise... noise) const noexcept {
         return Scheme::template encode<Bits, Scale>(x, p, noise...);
@@ -50,7 +50,7 @@ struct block_integer {
         return Scheme::template decode<Bits, Scale>(code, p);
     }
 
-    /// The factor of a code, in schemes where values are multiples of a step.
+    /// The step, by which `decode` multiplies a code. Only in schemes without a minimum.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept
         requires(Scheme::multiplies)
     {
@@ -64,9 +64,9 @@ struct block_integer {
         return Scheme::template step<Scale>(p);
     }
 
-    /// At least the largest magnitude in a block that `p` was fitted to.
+    /// Upper bound of the magnitudes in a block that the parameters `p` were fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // Tries the end codes of two's complement and of unsigned schemes alike: this scheme's are among the four.
+        // The scheme's lowest and highest codes are among these four, whether codes are signed or unsigned.
         constexpr std::uint32_t half_way = 1u << (Bits - 1);
         float most = 0;
         for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
@@ -76,14 +76,14 @@ struct block_integer {
         return most;
     }
 
-    /// Half a step, or a whole step for `signed_absmax`. For the rounding of float arithmetic, 2^-12 of that and 2^-22
-    /// of |x| more.
+    /// Bound of |decode(encode(x)) - x|: half a step, or a whole step for `signed_absmax`. Adds 2^-12 of that and 2^-22
+    /// of |x| for the rounding of float arithmetic.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return spacing(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
     }
 
-    /// "int8:256", "int4:128:signed:fp16": without defaults of scheme and scale.
+    /// The quantizer's name, as "int8:256", "int4:128:signed:fp16": without a default scheme or scale.
     static constexpr short_text name() {
         short_text text("int");
         text.append(Bits).append(":").append(BlockSize);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Elements without quantization.
+/// The quantizer that stores elements as numbers of an element type, such as bfloat16.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>

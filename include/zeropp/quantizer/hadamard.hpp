@@ -8,9 +8,10 @@
 
 namespace zeropp {
 
-/// `Base` on elements after a Walsh-Hadamard transform in windows of `Size`; decoding applies the inverse. Each
-/// coefficient mixes its whole window, so that outliers no longer decide the block's scale. At 4 bits in blocks of 128,
-/// data of Student's t(3) gain 6 dB; normal data neither gain nor lose.
+/// The quantizer `Base` on elements after a Walsh-Hadamard transform of each `Size` successive elements, a window;
+/// decoding applies the inverse. Each coefficient mixes its whole window, so that outliers no longer decide the block's
+/// scale. At 4 bits in blocks of 128, data of Student's t(3) gain 6 dB of signal-to-noise ratio; normal data neither
+/// gain nor lose.
 ///
 /// Size       a power of two from 8 to 256, not above the block's
 /// There is an `error_bound` if Base has `error_bound` and `extent(params)`, as `block_integer` does. If a sum over a
@@ -26,7 +27,8 @@ struct hadamard : Base {
 
     using typename Base::params;
 
-    /// The sum of the error bounds of all coefficients of a window, which is the worst case.
+    /// Bound of |decode(encode(x)) - x|: the sum of the error bounds of all coefficients of the window of x, times the
+    /// factor of the inverse transform.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float, const params& p) const noexcept
         requires(bounded_quantizer<Base> && requires(const Base& base) { base.extent(p); })
     {
@@ -35,14 +37,14 @@ struct hadamard : Base {
                (Base::error_bound(extent, p) + extent * 0x1p-20f);
     }
 
-    /// "int4:128:h32"
+    /// The quantizer's name: of `Base`, then ":h" and the window's size, as "int4:128:h32".
     constexpr short_text name() const { return short_text(Base::name()).append(":h").append(Size); }
 };
 
 template <quantizer Base, int Size>
 inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
 
-/// `Base` encodes the rotated values of hadamard<Base, Size>. So both quantizers share one codec.
+/// `Base` encodes values that are rotated already. So hadamard<Base, Size> and `Base` share compiled code.
 template <quantizer Base, int Size>
 struct detail::unrotated<hadamard<Base, Size>> : std::type_identity<Base> {};
 

@@ -14,9 +14,10 @@
 
 namespace zeropp {
 
-/// Level `Level` of a topology as a type, and the only value of that type, as in by_level.at(level<0>).
+/// Level `Level` of a topology as a type.
 template <int Level>
 using level_t = std::integral_constant<int, Level>;
+/// Level `Level` of a topology as an argument, as in by_level.at(level<0>).
 template <int Level>
 inline constexpr level_t<Level> level{};
 
@@ -28,9 +29,9 @@ inline constexpr level_t<Level> level{};
 template <quantizer... Quantizers>
 class hops {
 public:
-    /// Number of quantizers.
+    /// Number of quantizers, one for each hop.
     static constexpr int count = sizeof...(Quantizers);
-    /// The quantizer of level `Level`; at `count` - 1, an all-reduce's quantizer of the all-gather phase.
+    /// Type of the quantizer of level `Level`; at `count` - 1, an all-reduce's quantizer of the all-gather phase.
     template <int Level>
     using at_level = std::tuple_element_t<static_cast<std::size_t>(Level), std::tuple<Quantizers...>>;
     /// Number of elements of the largest block: a multiple of all block sizes, since these are powers of two.
@@ -46,11 +47,12 @@ public:
         requires(count > 1)
         : quantizers_(by_level...) {}
 
-    /// The quantizer of level `Level`; by `last()`, the last quantizer.
+    /// The quantizer of level `Level`.
     template <int Level>
     constexpr const at_level<Level>& at(level_t<Level>) const {
         return std::get<Level>(quantizers_);
     }
+    /// The last quantizer: in an all-reduce, of the all-gather phase.
     constexpr const auto& last() const { return std::get<count - 1>(quantizers_); }
 
     /// Calls f(quantizer) for each quantizer, in order.
@@ -73,10 +75,10 @@ template <class... Quantizers>
 hops(Quantizers...) -> hops<Quantizers...>;
 
 namespace detail {
-/// True if `Hops` is of a reduce-scatter (`reduce_scatters`), or of an all-reduce (`all_reduces`), over `Levels`
-/// levels.
+/// True if `Hops` has as many quantizers as a reduce-scatter over `Levels` levels takes.
 template <class Hops, int Levels>
 inline constexpr bool reduce_scatters = Hops::count >= Levels && Hops::count <= std::max(Levels, 2);
+/// True if `Hops` has as many quantizers as an all-reduce over `Levels` levels takes.
 template <class Hops, int Levels>
 inline constexpr bool all_reduces = Hops::count == std::max(Levels, 2) + 1;
 }  // namespace detail

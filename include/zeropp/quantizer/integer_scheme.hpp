@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The three ways in which `block_integer` maps values of a block to integers. A scheme supplies a block's stats and
-/// stored parameters, and the arithmetic between values and codes: nearest, or dithered by noise.
+/// The three schemes by which the quantizer `block_integer` maps values of a block to integers. A scheme supplies a
+/// block's stats and stored parameters, and the arithmetic between values and codes: nearest, or dithered by noise.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/scale.hpp>
@@ -15,31 +15,33 @@ namespace zeropp {
 
 namespace detail {
 
-/// `fold_sign` returns the low `Bits` bits of a two's complement code. `unfold_sign` returns the code of these bits.
+/// The low `Bits` bits of `code`, in two's complement.
 template <int Bits>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t fold_sign(std::int32_t code) noexcept {
     return static_cast<std::uint32_t>(code) & ((1u << Bits) - 1u);
 }
+/// The integer that has the two's complement bits `code`, `Bits` in number. Requires higher bits to be zero.
 template <int Bits>
 constexpr ZEROPP_HOST_DEVICE std::int32_t unfold_sign(std::uint32_t code) noexcept {
     constexpr std::int32_t sign = 1 << (Bits - 1);
     return (static_cast<std::int32_t>(code) ^ sign) - sign;
 }
 
+/// Parameters of a block, stored with the codes: the step, which may be negative.
 template <scale_type Scale>
 struct scale_params {
     Scale scale;
 };
 
-/// Codes that stand for multiples of a step, up to 2^(Bits-1) - 1. The lowest is -2^(Bits-1) or, unless `Wide`, 1 above
-/// that. Zero is exact.
+/// Base class of schemes in which a value is a code times a step. The highest code is 2^(Bits-1) - 1. The lowest code
+/// is -2^(Bits-1) if `Wide`, otherwise 1 more. Zero is exact.
 template <bool Wide>
 struct multiples_of_step {
     /// True if a value is a code times the step.
     static constexpr bool multiplies = true;
-    /// True if an element may need a code above the highest one.
+    /// True if an element may need a code above the highest one, so that `encode` must clamp.
     static constexpr bool reaches_above = Wide;
-    /// The largest error in steps.
+    /// The largest error of a value, in steps.
     static constexpr float steps_off = Wide ? 1.0f : 0.5f;
 
     template <scale_type Scale>
@@ -70,11 +72,12 @@ struct multiples_of_step {
 
 }  // namespace detail
 
-/// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1 and step absmax / qmax. Zero is exact. Error at most half a step.
+/// Scheme with codes -qmax..qmax, qmax = 2^(Bits-1) - 1 and step absmax / qmax. Zero is exact. Error at most half a
+/// step.
 struct symmetric : detail::multiples_of_step<false> {
     static constexpr std::string_view name = "symmetric";
 
-    /// Bits of the largest magnitude. Inf and NaN compare above every finite value.
+    /// Stats of a block: bits of its largest magnitude. Inf and NaN compare above every finite value.
     struct stats {
         std::uint32_t absmax = 0;
 
@@ -91,13 +94,14 @@ struct symmetric : detail::multiples_of_step<false> {
     }
 };
 
-/// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign gives the element of largest magnitude the lowest code. That is one
-/// code more than in `symmetric`, so the step is smaller. But an element as large, of the other sign, is off by a whole
-/// step. Zero is exact. Best at few bits.
+/// Scheme with codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign gives the element of largest magnitude the lowest code.
+/// That is one code more than in `symmetric`, so the step is smaller. But an element as large, of the other sign, is
+/// off by a whole step. Zero is exact. Best at few bits.
 struct signed_absmax : detail::multiples_of_step<true> {
     static constexpr std::string_view name = "signed";
 
-    /// Bits of the element of largest magnitude, with the sign bit moved to the end: they compare by magnitude first.
+    /// Stats of a block: bits of the element of largest magnitude. The sign is the last bit, so that magnitudes compare
+    /// first.
     struct stats {
         std::uint32_t extreme = 0;
 
@@ -117,21 +121,23 @@ struct signed_absmax : detail::multiples_of_step<true> {
     }
 };
 
-/// Codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact. Best for
-/// values that do not surround zero. A block with maximum - minimum above the largest float decodes to NaN.
+/// Scheme with codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact.
+/// Best for values that do not surround zero. A block with maximum - minimum above the largest float decodes to NaN.
 struct asymmetric {
     static constexpr std::string_view name = "asymmetric";
     static constexpr bool multiplies = false;
     static constexpr bool reaches_above = false;
 
-    /// The minimum is rounded down and the step up, so that the highest code reaches the maximum with every `Scale`.
+    /// Parameters of a block, stored with the codes: step and smallest value. The minimum is rounded down and the step
+    /// up, so that the highest code reaches the maximum with every `Scale`.
     template <scale_type Scale>
     struct params {
         Scale scale;
         Scale minimum;
     };
 
-    /// Minimum and maximum, as integers that order like the floats: -NaN and -Inf lowest, Inf and NaN highest.
+    /// Stats of a block: minimum and maximum, as integers that order like the floats. -NaN and -Inf are lowest, Inf and
+    /// NaN highest.
     struct stats {
         std::int32_t low = std::numeric_limits<std::int32_t>::max();
         std::int32_t high = std::numeric_limits<std::int32_t>::min();
@@ -189,6 +195,7 @@ struct asymmetric {
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
         return static_cast<float>(p.scale);
     }
+    /// The largest error of a value, in steps.
     static constexpr float steps_off = 0.5f;
 };
 

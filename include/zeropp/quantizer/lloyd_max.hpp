@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Codes of one and two bits for normally distributed elements, such as rotated ones.
+/// The quantizer with codes of one and two bits for normally distributed elements, such as rotated ones.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
@@ -14,33 +14,35 @@
 
 namespace zeropp {
 
-/// Decoded values, or levels, of least squared error: each is the mean of the elements rounded to it. The energy of a
-/// decoded block is smaller by the squared error.
+/// Tag of `lloyd_max`: decoded values, or levels, of least squared error. Each is the mean of the elements rounded to
+/// it. The energy of a decoded block is smaller by the squared error.
 struct least_error {};
 
-/// The levels of `least_error`, enlarged to make up for the energy that normally distributed elements lose. So nothing
-/// is lost on average, but the error is larger. For values that add up over steps, such as differences of weights.
+/// Tag of `lloyd_max`: levels of least squared error, enlarged to make up for the energy that normally distributed
+/// elements lose. So nothing is lost on average, but the error is larger. For values that add up over steps, such as
+/// differences of weights.
 struct unbiased {};
 
 namespace detail {
 
-/// The level nearest to zero for normally distributed elements, relative to the largest level.
+/// The least magnitude of `Levels` decoded values for normally distributed elements, relative to the largest one.
 template <int Levels>
 inline constexpr float inner_level = Levels == 2   ? 1.0f
                                      : Levels == 3 ? 0.0f
                                                    : 0.4528f / 1.510f;
 
-/// Factors of a block's `sums`. For each scale they give half of the squared error that the scale saves against zeros.
+/// Factors that choose a block's scale. `of[i][k]` multiplies sum i of the block's magnitudes (`lloyd_max::sums`). The
+/// total of the products is half of the squared error that scale k saves against a block decoded to zeros.
 template <int Levels>
 struct gain_table {
-    /// Number of scales to choose from, each 2^(1/4) times the next one.
+    /// Number of scales to choose from, each 2^(1/4) times the next one; the first is the largest.
     static constexpr int candidates = 16;
-    /// Number of sums. Codes that are signs need no limits.
+    /// Number of sums over a block: of 1, of magnitudes and, unless codes are only signs, of maxima with five limits.
     static constexpr int terms = Levels == 2 ? 2 : 7;
 
     float of[std::size_t{terms}][std::size_t{candidates}] = {};
 
-    /// The limit of sum i, from i = 2 on, in units of 2^-15 of the largest scale.
+    /// The limit of sum i, from i = 2 on, in units of 2^-15 of the largest scale: that sum is of max(magnitude, limit).
     static constexpr ZEROPP_HOST_DEVICE std::int32_t limit(int i) noexcept {
         return (i == 2 ? 36 : i == 3 ? 21 : i == 4 ? 17 : i == 5 ? 9 : 7) << 9;
     }
@@ -110,7 +112,7 @@ private:
 
 public:
     using stats = symmetric::stats;
-    /// The scale is 2^((power - 160) / 4), 0 for `zeros`, or NaN for `not_a_number`.
+    /// A block's stored scale: 2^((power - 160) / 4), but 0 for power 0 and NaN for power 255.
     struct params {
         std::uint8_t power;
     };
@@ -123,8 +125,8 @@ public:
         return {static_cast<std::uint8_t>(power < smallest ? zeros : power)};
     }
 
-    /// Sums over a block's elements: of 1, of |x|, and for each `limit` of max(|x|, limit). Here |x| is in units of
-    /// 2^-15 of the fitted scale.
+    /// Sums over a block's elements: of 1, of |x| and, unless there are 2 levels, of max(|x|, limit) for five limits.
+    /// Here |x| is in units of 2^-15 of the fitted scale.
     struct sums {
         std::uint32_t of[std::size_t{terms}] = {};
 
@@ -160,7 +162,8 @@ public:
         float sum[std::size_t{terms}] = {};
         for (int i = 0; i != terms; ++i)
             sum[i] = static_cast<float>(s.of[i] - s.of[0] * static_cast<std::uint32_t>(i < 2 ? 0 : table::limit(i)));
-        // The largest gain, as an integer that orders like the gain, with candidates - 1 - k in its low bits.
+        // The largest gain, as an integer that orders like the gain, with candidates - 1 - k, for scale k, in the low
+        // bits.
         std::int32_t most = smallest_int;
         for (int k = 0; k != candidates; ++k) {
             const float saved = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -195,21 +198,21 @@ public:
         return bits_float(((large & outer) | (small & ~outer)) | minus << 31);
     }
 
-    /// At least the largest magnitude in a block that `p` was found for.
+    /// Upper bound of the magnitudes in a block that the parameters `p` were found for.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
         // Candidates differ by a factor of up to 2^3.75. A block that decodes to zeros is below the smallest scale.
         constexpr float clipped = 16.0f;
         return scale_of(p.power == zeros ? smallest : p.power) * clipped;
     }
 
-    /// The larger of |x| and the largest level.
+    /// Bound of |decode(encode(x)) - x|: the larger of |x| and the largest level.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float outermost = product(level(true, p), gain);
         const float magnitude = magnitude_of(x);
         return magnitude > outermost ? magnitude : outermost;
     }
 
-    /// "lloyd2:128", "lloyd4:128:unbiased"
+    /// The quantizer's name, as "lloyd2:128" or "lloyd4:128:unbiased".
     static constexpr short_text name() {
         short_text text("lloyd");
         text.append(Levels).append(":").append(BlockSize);
@@ -218,28 +221,29 @@ public:
     }
 
 private:
-    static constexpr std::uint8_t zeros = 0;
-    static constexpr std::uint8_t smallest = 1;
-    static constexpr std::uint8_t largest = 254;
-    static constexpr std::uint8_t not_a_number = 255;
-    /// A constant, because device code may not call `min`.
+    static constexpr std::uint8_t zeros = 0;           // power of a block that decodes to zeros
+    static constexpr std::uint8_t smallest = 1;        // power of the smallest scale, 2^-39.75
+    static constexpr std::uint8_t largest = 254;       // power of the largest scale, 2^23.5
+    static constexpr std::uint8_t not_a_number = 255;  // power of a block that decodes to NaN
+    /// The smallest integer, as a constant because device code may not call `min`.
     static constexpr std::int32_t smallest_int = std::numeric_limits<std::int32_t>::min();
 
-    /// The level nearest to zero, relative to the scale.
+    /// The least magnitude of decoded values, relative to the scale.
     static constexpr float inner = detail::inner_level<Levels>;
-    /// The magnitude above which elements take the largest level, relative to the scale.
+    /// The magnitude above which elements decode to the largest magnitude, relative to the scale.
     static constexpr float threshold = Levels == 2 ? 0.0f : (1.0f + inner) / 2;
-    /// The part of a normal distribution's energy that `least_error` loses.
+    /// The part of a normal distribution's energy that rounding to levels of least squared error loses.
     static constexpr float lost = Levels == 2 ? 0.3634f : Levels == 3 ? 0.1902f : 0.1175f;
-    /// The factor by which levels are enlarged.
+    /// The factor by which decoded values are enlarged, so that on average no energy is lost; 1 for `least_error`.
     static constexpr float gain = std::is_same_v<Bias, unbiased> ? 1.0f / (1.0f - lost) : 1.0f;
 
-    /// All bits if `condition`, otherwise none. A conditional would become a branch, and not be hoisted or vectorised.
+    /// All bits set if `condition`, otherwise none. A conditional would become a branch, and not be hoisted or
+    /// vectorised.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t all_if(bool condition) noexcept {
         return 0u - static_cast<std::uint32_t>(condition);
     }
 
-    /// Mantissa bits of 2^(i / 4), for i from 0 to 3.
+    /// Mantissa bits of the float 2^(i / 4), for i from 0 to 3.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t mantissa_of(std::uint32_t i) noexcept {
         return (all_if(i == 1) & 0x1837f0u) | (all_if(i == 2) & 0x3504f3u) | (all_if(i == 3) & 0x5744fdu);
     }

@@ -23,7 +23,8 @@ namespace zeropp {
 
 namespace detail {
 
-/// `name` without its defaults: "symmetric" as third field after "int", and the first "fp32" from the third field on.
+/// A quantizer's `name` without its defaults: "symmetric" as third field after "int", and the first "fp32" from the
+/// third field on.
 inline std::string without_defaults(std::string_view name) {
     std::string kept;
     bool scale_given = false;
@@ -50,7 +51,7 @@ template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
 
-    /// These quantizers, and `More`.
+    /// The set of these quantizers and of `More`.
     template <quantizer... More>
     using with = named_quantizers<Quantizers..., More...>;
 
@@ -69,7 +70,7 @@ struct named_quantizers {
         return std::visit([](const auto& held) { return short_text(held.name()).str(); }, q);
     }
 
-    /// All names, separated by ", ".
+    /// The names of all quantizers of the set, separated by ", ".
     static std::string list() {
         std::string names;
         ((names += (names.empty() ? "" : ", ") + short_text(Quantizers{}.name()).str()), ...);
@@ -83,7 +84,7 @@ struct named_quantizers {
         while (i != sizeof...(Quantizers) && std::string_view(names[i]) != name) ++i;
         return i;
     }
-    /// The quantizer at `Index`.
+    /// `type` is the quantizer at position `Index` of the set.
     template <std::size_t Index>
     struct at {
         static_assert(Index < sizeof...(Quantizers), "quantizer_named: no quantizer of known_quantizers has this name");
@@ -112,7 +113,7 @@ struct named_hops {
         return result;
     }
 
-    /// All names, separated by ", ".
+    /// The names of all types of `hops`, separated by ", ".
     static std::string list() {
         std::string names;
         ((names += (names.empty() ? "" : ", ") + Hops{}.name()), ...);

@@ -20,7 +20,7 @@ namespace zeropp {
 ///   `params`              stored for each block; trivially copyable, an empty type takes no bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
 ///                         one element, `merge(s)` the elements that s describes. Commutative and associative to the
-///                         bit, so that any number of lanes can share a block
+///                         bit, so that any number of threads can share a block
 ///   `fit(stats)`          the block's parameters
 ///   `encode(x, params)`   the code of one element in the low `code_bits` bits, the others zero
 ///   `decode(code, params)` the value of a code
@@ -61,10 +61,10 @@ concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires { requ
 /// over its window. Windows begin with a block; `hadamard_size` is a power of two from 8 to 256, not above the block's
 /// size.
 ///
-/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all values are multiplied by a power
-/// of two, 1 / sqrt(size) or sqrt(2 / size), so that only sums are rounded. Elements after the last whole window are
-/// not transformed. Messages are summed as rotated values. A sum that is encoded with windows of the same size stays
-/// rotated; any other sum is rotated back once.
+/// In stages of stride 1, 2, 4, ..., each pair (a, b) of values a stride apart becomes (a + b, a - b). Then all values
+/// are multiplied by a power of two, 1 / sqrt(size) or sqrt(2 / size), so that only sums are rounded. Elements after
+/// the last whole window are not transformed. Messages are summed as rotated values. A sum that is encoded with windows
+/// of the same size stays rotated; any other sum is rotated back once.
 template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
@@ -73,7 +73,7 @@ concept rotating_quantizer = quantizer<Q> && requires {
 
 /// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
 ///   `sums`                data of a block for `refit`. Default-constructed, it describes no element; `add(x, params)`
-///                         takes in one element, `merge(s)` the elements that s describes. `params` are the block's by
+///                         takes in one element, `merge(s)` the elements that s describes. `params` come from
 ///                         `fit`. Commutative and associative to the bit, as `stats` are
 ///   `refit(params, sums)` the block's parameters
 template <class Q>
@@ -86,7 +86,7 @@ concept refitting_quantizer =
         { q.refit(params, other) } noexcept -> std::same_as<typename Q::params>;
     };
 
-/// Noise of eight consecutive elements, 16 bits for each.
+/// Random bits for stochastic rounding of eight consecutive elements, 16 bits for each.
 struct rounding_noise {
     random_words words;
 
@@ -123,6 +123,7 @@ concept phased_quantizer = stochastic_quantizer<Q> && requires(Q& q, noise_phase
 };
 
 namespace detail {
+/// q with the noise of `phase`; q unchanged if it has no noise, or equal noise in all phases.
 template <quantizer Q>
 Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
     if constexpr (phased_quantizer<Q>) q.enter(phase);
@@ -137,8 +138,8 @@ inline constexpr bool has_integer_arithmetic = false;
 
 /// A quantizer with integer codes, as two's complement of `code_bits` bits. Codecs may process several at a time.
 ///   `multiplier(params)`  the factor of a code: `decode` returns product(code, multiplier)
-///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`. In a block that `params`
-///                         were fitted to, no element needs a code below `lowest`
+///   `highest_code`        the highest code: `encode` is `nearest_code(x, multiplier, lowest, highest_code)` for some
+///                         `lowest`. In a block that `params` were fitted to, no element needs a lower code
 ///   `stats`               depend only on the elements of a block that are farthest from zero on either side
 ///   `reaches_above`       true if an element may need a code above `highest_code`, by less than 2^31
 template <class Q>
@@ -170,7 +171,7 @@ inline constexpr bool stores_elements = false;
 
 namespace detail {
 
-/// The code of an element. Only a `stochastic_quantizer` uses `noise`.
+/// The code of an element x. Only a `stochastic_quantizer` uses `noise`, from (-1/2, 1/2).
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
                                                           [[maybe_unused]] float noise) noexcept {
@@ -191,7 +192,8 @@ constexpr ZEROPP_HOST_DEVICE int rotation_size() {
     }
 }
 
-/// Factor of a rotation, or of the inverse if `back`. The product of both factors is 1 / Size.
+/// Factor after the stages of a rotation of `Size` elements or, if `back`, of its inverse. The two factors multiply to
+/// 1 / Size. Requires `Size` to be a power of two.
 template <int Size>
 constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
     float there = 1.0f;
@@ -200,13 +202,14 @@ constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
     return back ? 1.0f / (static_cast<float>(Size) * there) : there;
 }
 
-/// Q on values that are rotated already: encodes and decodes as Q does, without a rotation.
+/// A quantizer for values that are rotated already: encodes and decodes as Q does, without a rotation.
 template <rotating_quantizer Q>
 struct on_rotated_values : Q {
     static constexpr int hadamard_size = 1;
 };
 
-/// `type` encodes and decodes rotated values as Q does, without a rotation. It is made of a Q.
+/// `type` is a quantizer that encodes and decodes rotated values as Q does, without a rotation. An object is made of a
+/// Q.
 template <rotating_quantizer Q>
 struct unrotated : std::type_identity<on_rotated_values<Q>> {};
 

@@ -8,20 +8,20 @@
 
 namespace zeropp {
 
-/// Residuals as floats: 4 bytes for each element.
+/// Format of residuals: floats, 4 bytes for each element.
 struct residuals_in_fp32 {
     template <quantizer Q>
     using storage = cast_to<float>;
 };
 
-/// Residuals as bfloat16: 2 bytes for each element.
+/// Format of residuals: bfloat16, 2 bytes for each element.
 struct residuals_in_bf16 {
     template <quantizer Q>
     using storage = cast_to<bfloat16>;
 };
 
-/// Residuals as INT8, in blocks as large as the quantizer's: 1 byte for each element and 4 for each block. Rounding
-/// loses at most a 254th of a block's largest residual.
+/// Format of residuals: INT8, in blocks as large as the quantizer's: 1 byte for each element and 4 for each block.
+/// Rounding loses at most a 254th of a block's largest residual.
 struct residuals_in_int8 {
     template <quantizer Q>
     using storage = block_integer<8, Q::block_size>;

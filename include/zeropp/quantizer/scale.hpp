@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Block scales: kept in a narrow type, rounded so that no element of the block is clipped.
+/// Scales of blocks, stored in a narrow type and rounded so that no element of a block is clipped; codes by a scale.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -14,7 +14,7 @@ namespace zeropp {
 template <class S>
 concept scale_type = std::same_as<S, float> || std::same_as<S, half> || std::same_as<S, bfloat16>;
 
-/// The S of least magnitude not below |x|, with the sign of x; NaN if no finite S has that magnitude. Does not branch
+/// The S of least magnitude not below |x|, with the sign of x; NaN if no finite S is as large. Does not branch
 /// on the sign, which is random from block to block.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
@@ -59,8 +59,9 @@ constexpr ZEROPP_HOST_DEVICE S round_down(float x) noexcept {
 inline constexpr float smallest_step = 0x1p-126f;
 
 /// The stored step of a block: extent / top with its magnitude rounded up to an S, not below `smallest_step` unless
-/// `extent` is zero. `top` is the outermost code's value, in steps. If rounding up makes origin + top * step infinite,
-/// a float step is one float smaller, and the extreme keeps its code; a step of another S is NaN.
+/// `extent` is zero. `top` is the outermost code's value, in steps, and `origin` the value of code 0. If rounding up
+/// makes origin + top * step infinite, a float step is one float smaller, and the extreme keeps its code. A step of
+/// another S is then NaN.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin = 0.0f) noexcept {
     const std::uint32_t ideal = float_bits(quotient(extent, top));
@@ -82,15 +83,16 @@ namespace detail {
 /// 1 / divisor in two parts: fma(x, high, x * low) is x / divisor, correctly rounded, for every x that is not
 /// `is_tiny`.
 ///
-/// A quotient by an odd number d is at least 1 / (2 d) of its last place away from the middle of two floats, where
-/// rounding changes. Both parts are off by less than 2^-22 of it, and d is below 2^20. Powers of two change exponents.
+/// Rounding changes in the middle between two floats. A quotient by an odd number d is at least 1 / (2 d) of its last
+/// place away from there. The fma is off by less than 2^-22 of the last place before it rounds, and d is below 2^20.
+/// Powers of two only change exponents.
 struct inverse {
-    /// 0 if there is no inverse.
+    /// 1 / divisor rounded towards zero; 0 for divisors that the constructor does not accept.
     float high = 0;
-    /// 0 if `high` is exact, and of the sign of `high`: products of Inf or zero have one sign.
+    /// 1 / divisor - `high`: 0 if `high` is exact, otherwise of equal sign. So products with Inf or zero have one sign.
     float low = 0;
 
-    /// Of a whole number below 2^20, or a power of two from 1 to 2^64, or the negative of one.
+    /// Accepts a whole number from 1 to 2^20 - 1, a power of two from 1 to 2^64, or the negative of such a number.
     constexpr ZEROPP_HOST_DEVICE explicit inverse(float divisor) noexcept {
         const float magnitude = divisor < 0 ? -divisor : divisor;
         const bool power_of_two = (float_bits(divisor) & 0x7fffffu) == 0 && magnitude >= 1 && magnitude <= 0x1p64f;
@@ -103,18 +105,20 @@ struct inverse {
     }
 };
 
-/// True for magnitudes below 2^-80 other than 0: denormal products with an `inverse` round too much of their quotients.
+/// True for magnitudes below 2^-80 other than 0. Multiplied by the parts of an `inverse`, these give denormal
+/// products, which are rounded too much.
 constexpr ZEROPP_HOST_DEVICE inline bool is_tiny(float x) noexcept {
     return 2 * float_bits(x) - 1 < 2 * float_bits(0x1p-80f) - 1;
 }
 
 }  // namespace detail
 
-/// The `stored_step` of the integer `Top`; NaN if `extent` is not finite.
+/// The stored step of a block that gives the extreme value `extent` the code `Top`: extent / Top, rounded as by
+/// `stored_step`; NaN if `extent` is not finite.
 template <scale_type S, std::int32_t Top>
 constexpr ZEROPP_HOST_DEVICE S whole_step(float extent) noexcept {
 #if defined(__CUDA_ARCH__)
-    // Without a division, and with nothing to bound: these steps are far from the ends of the floats.
+    // No division and no bounds: for these magnitudes, steps are far from the smallest and the largest float.
     constexpr std::uint32_t least = float_bits(0x1p-80f);
     if ((float_bits(extent) & 0x7fffffffu) - least < float_bits(0x1p100f) - least) {
         constexpr detail::inverse by(static_cast<float>(Top));
@@ -129,7 +133,7 @@ constexpr ZEROPP_HOST_DEVICE S whole_step(float extent) noexcept {
 
 /// The integer nearest to x / step (ties to even) within [low, high]. With a `noise` uniform over (-1/2, 1/2), one of
 /// the two integers next to x / step, the nearer one more often. The average is x / step, and multiples of a step stay.
-/// Returns 0 for a step of 0, and in a block that decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22.
+/// Returns 0 if the step is 0 or not finite. Requires -2^22 <= low <= 0 <= high <= 2^22.
 ///
 /// Rounds 1 / step, and the product of that and x. Then adds 1.5 * 2^23, which leaves the integer in the low bits of
 /// the mantissa. These operations vectorise for every instruction set, with equal bits. The sum's bits are clamped as

@@ -9,9 +9,9 @@
 
 namespace zeropp {
 
-/// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code, with subnormals and
-/// both zeros. `LargestCode` is the code of the largest finite value. Codes above `LargestCode` are NaN; in IEEE
-/// formats, the first of these is infinity.
+/// A float format of up to 8 bits: a sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits
+/// of a code, with subnormals and both zeros. `LargestCode` is the code of the largest finite value. Codes above
+/// `LargestCode` are NaN; in IEEE formats, the first of these is infinity.
 ///
 /// Source     OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0
 template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
@@ -25,21 +25,22 @@ private:
     static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
     static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
 
-    /// Bits of the largest power of two not above a float. `magnitude` has the float's bits without the sign. At least
-    /// this format's smallest normal value, because subnormals are as far apart as the smallest normal values.
+    /// Bits of the largest power of two not above a float. `magnitude` has the float's bits without the sign. The
+    /// power is at least this format's smallest normal value, because subnormals are as far apart as the smallest
+    /// normal values.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
         const std::uint32_t power = magnitude & infinity_bits;
         return power < smallest_normal_bits ? smallest_normal_bits : power;
     }
 
-    /// The float with this format's unit in the last place, in `binade`, as its own unit in the last place. Adding it
-    /// to x rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
+    /// The power of two that, as a float, has the unit in the last place that this format has in `binade`. Added to x,
+    /// it rounds x to the format; the sum's low bits are a number of units. Nothing is selected by float arithmetic:
     /// compilers would make a branch of that, and leave loops scalar.
     static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
         return bits_float(binade + (shift << 23));
     }
 
-    /// Bits that turn the decoded value of the code `magnitude` into Inf or NaN; 0 if it is finite.
+    /// Bits that turn the decoded value of the code `magnitude` into Inf or NaN; 0 if that value is finite.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t special_bits(std::uint32_t magnitude) noexcept {
         constexpr std::uint32_t infinity_code = ((1u << ExponentBits) - 1u) << MantissaBits;
         if constexpr (LargestCode + 1u == infinity_code) {
@@ -84,26 +85,26 @@ public:
     }
 
     /// Bound of |decode(encode(x)) - x| for finite x: half a unit in the last place of x in this format. For |x| above
-    /// the largest value, |x| minus that, rounded to float.
+    /// the largest value, |x| minus the largest value, rounded to float.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x) noexcept {
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const float half_unit = bits_float(binade_of(magnitude) - ((MantissaBits + 1u) << 23));
         return magnitude > float_bits(largest) ? bits_float(magnitude) - largest : half_unit;
     }
 
-    /// "e4m3"
+    /// The format's name, as "e4m3".
     static constexpr short_text name() { return short_text("e").append(ExponentBits).append("m").append(MantissaBits); }
 };
 
-/// 8 bits up to 448, without infinity.
+/// Format of 8 bits: 4 of exponent, 3 of mantissa; values up to 448, without infinity.
 using e4m3 = small_float<4, 3, 0x7e>;
-/// 8 bits up to 57344.
+/// Format of 8 bits: 5 of exponent, 2 of mantissa; values up to 57344, with infinity.
 using e5m2 = small_float<5, 2, 0x7b>;
-/// 6 bits up to 7.5, without infinity and NaN.
+/// Format of 6 bits: 2 of exponent, 3 of mantissa; values up to 7.5, without infinity and NaN.
 using e2m3 = small_float<2, 3, 0x1f>;
-/// 6 bits up to 28, without infinity and NaN.
+/// Format of 6 bits: 3 of exponent, 2 of mantissa; values up to 28, without infinity and NaN.
 using e3m2 = small_float<3, 2, 0x1f>;
-/// 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+/// Format of 4 bits: values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 using e2m1 = small_float<2, 1, 0x7>;
 
 /// A power of two from 2^-127 to 2^127 in 8 bits, the scale of the microscaling formats; 0xff is NaN.
@@ -111,7 +112,7 @@ struct e8m0 {
     std::uint8_t bits;
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
-        // 0 and 0xff are a denormal and a NaN: floats with the highest bit of the mantissa.
+        // 0 is 2^-127, a denormal float, and 0xff is NaN. These two need the highest bit of the mantissa.
         const bool end = bits == 0 || bits == 0xff;
         return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
     }

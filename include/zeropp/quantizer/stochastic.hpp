@@ -9,8 +9,9 @@
 
 namespace zeropp {
 
-/// `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more often, so that
-/// nothing is lost on average. Base still clips values: use `symmetric` or `asymmetric`, which clip none.
+/// The quantizer `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more
+/// often, so that nothing is lost on average. Base still clips values: use `symmetric` or `asymmetric`, which clip
+/// none.
 ///
 /// The noise of an element is a function of (seed, step, noise_phase, its index in the whole tensor, whether it is a
 /// sum). So bits are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank
@@ -27,7 +28,9 @@ struct stochastic : Base {
 
     using typename Base::params;
 
+    /// Key of the noise; another one on each rank.
     std::uint64_t seed = 0;
+    /// Number of the training step.
     std::uint64_t step = 0;
 
     constexpr stochastic() = default;
@@ -45,14 +48,14 @@ struct stochastic : Base {
     /// Changes the noise from that of `reduction` to that of `phase`.
     constexpr void enter(noise_phase phase) noexcept { seed += static_cast<std::uint64_t>(phase) * 0x9e3779b97f4a7c15; }
 
-    /// Twice the bound of `Base`, because x may become the farther one of two codes.
+    /// Bound of |decode(encode(x)) - x|: twice the bound of `Base`, because x may become the farther one of two codes.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept
         requires bounded_quantizer<Base>
     {
         return 2.0f * Base::error_bound(x, p);
     }
 
-    /// "int4:128:stochastic"
+    /// The quantizer's name: of `Base`, then ":stochastic", as "int4:128:stochastic".
     constexpr short_text name() const { return short_text(Base::name()).append(":stochastic"); }
 };
 

@@ -20,7 +20,7 @@
 
 namespace zeropp::detail::avx512 {
 
-/// True if a count of type `Size` is known to be a multiple of N, and its loop is compiled for AVX-512.
+/// True if the type `Size` of a count says that it is a multiple of N, in a loop that is compiled for AVX-512.
 template <class Size, std::size_t N>
 inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 
@@ -32,17 +32,20 @@ using bytes [[gnu::vector_size(16)]] = char;
 using signed_bytes [[gnu::vector_size(16)]] = signed char;
 using unsigned_bytes [[gnu::vector_size(16)]] = unsigned char;
 
+/// Number of floats, or of 32-bit integers, in a vector of 512 bits.
 inline constexpr std::size_t lanes = 16;
 
-/// Loads or stores one vector of floats. std::memcpy into an array of vectors would make GCC keep the array in memory.
+/// The sixteen floats at `from`, as a vector. std::memcpy into an array of vectors would make GCC keep the array in
+/// memory.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats loaded(const float* from) {
     floats x;
     std::memcpy(&x, from, sizeof x);
     return x;
 }
+/// Stores the sixteen floats of x at `to`.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline void store(floats x, float* to) { std::memcpy(to, &x, sizeof x); }
 
-/// Sixteen bytes as integers, sign- or zero-extended. GCC 12 would convert the bytes one by one without the builtin.
+/// The sixteen signed bytes at `from`, as integers. GCC 12 would convert the bytes one by one without the builtin.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints signed_ints(const std::byte* from) {
     bytes b;
     std::memcpy(&b, from, sizeof b);
@@ -52,6 +55,7 @@ inline constexpr std::size_t lanes = 16;
     return __builtin_ia32_pmovsxbd512_mask(b, ints{}, 0xffff);
 #endif
 }
+/// The sixteen unsigned bytes at `from`, as integers. GCC 12 needs the builtin, or converts the bytes one by one.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints unsigned_ints(const std::byte* from) {
     bytes b;
     std::memcpy(&b, from, sizeof b);
@@ -70,7 +74,7 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-/// table[i & 15], for each i of `indices`.
+/// The vector of table[i & 15], for each i of `indices`.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats found(floats table, ints indices) {
 #if defined(__clang__)
     return __builtin_ia32_permvarsf512(table, indices);
@@ -83,7 +87,7 @@ inline constexpr std::size_t lanes = 16;
 template <class T>
     requires(sizeof(T) == 2)
 ZEROPP_DETAIL_AVX512 void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
-    // The instruction reads five bits of an index, and the fifth may be of the next code. So the table is there twice.
+    // The permutation reads five bits of an index, and the fifth may be of the next code. So the table is there twice.
     half_shorts once;
     std::memcpy(&once, table, sizeof once);
     const shorts twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
@@ -100,7 +104,7 @@ ZEROPP_DETAIL_AVX512 void look_up(const T (&table)[16], const std::byte* codes, 
     }
 }
 
-/// table[code] <- product(code, multiplier), for 4-bit two's complement codes.
+/// table[code] <- the value of `code`, a 4-bit two's complement integer, times `multiplier`; every zero is +0.
 ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16]) {
     constexpr floats codes = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
     const floats products = codes * multiplier + 0.0f;
@@ -108,13 +112,13 @@ ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16])
 }
 
 /// sums[i] <- (sums[i] if `adds`) + tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this
-/// order. For n 4-bit codes, in messages `stride` bytes apart. Keeps `Pairs` pairs of vectors of sums in registers.
-/// Requires n to be a multiple of 32 * Pairs.
+/// order. For n 4-bit codes of each of `messages` messages, `stride` bytes apart. Keeps `Pairs` pairs of vectors of
+/// sums in registers. Requires n to be a multiple of 32 * Pairs, and a message unless `adds`.
 template <std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
     for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
-        // Sums of elements with even indices, in the lower bits of bytes, and with odd indices, in the upper bits.
+        // Sums of elements of even index, which lie in the lower bits of bytes, and of odd index, in the upper bits.
         floats even[Pairs];
         floats odd[Pairs];
         std::size_t m = 0;
@@ -160,7 +164,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
     }
 }
 
-/// Loads 32 two's complement codes of 8 bits as floats.
+/// Argument `Codes` of `sum_multiples` for two's complement codes of 8 bits: loads 32 of them as floats.
 struct integers {
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
         to[0] = __builtin_convertvector(signed_ints(codes), floats);
@@ -168,8 +172,8 @@ struct integers {
     }
 };
 
-/// Loads 32 finite 8-bit floats with `MantissaBits` 3 (`e4m3`) or 2 (`e5m2`), as floats times `unit`. Their bits are
-/// moved into halves first. The half has 2^-8 of the value of an `e4m3`.
+/// Argument `Codes` of `sum_multiples` for 8-bit floats: `MantissaBits` is 3 for `e4m3`, 2 for `e5m2`. Loads 32 finite
+/// codes as floats, each times `unit`: moves the bits into halves, which have 2^-8 of the value of an `e4m3`.
 template <int MantissaBits>
 struct small_floats {
     static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
@@ -211,9 +215,9 @@ struct small_floats {
     }
 };
 
-/// sums[i] <- (sums[i] if `adds`) + product(code i of message 0, multipliers[0]) + ..., in the order of messages. For n
-/// 8-bit codes, which `Codes` loads, in messages `stride` bytes apart. Keeps `Pairs` pairs of vectors of sums in
-/// registers. Requires n to be a multiple of 32 * Pairs.
+/// sums[i] <- (sums[i] if `adds`) + code i of message 0 * multipliers[0] + ..., in the order of messages. For n 8-bit
+/// codes, which `Codes` loads, of each of `messages` messages, `stride` bytes apart. Keeps `Pairs` pairs of vectors of
+/// sums in registers. Requires n to be a multiple of 32 * Pairs, and a message unless `adds`.
 template <class Codes, std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
@@ -259,8 +263,8 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
     for (std::size_t i = 0; i != n; ++i) x[i] *= factor;
 }
 
-/// to[i] <- half i as a float, for n halves. Returns false, with `to` unspecified, if a half is NaN: the instruction
-/// would turn a signalling NaN into a quiet one. Requires n to be a multiple of 16.
+/// to[i] <- half i as a float, for n halves. Returns false, with `to` unspecified, if a half is NaN: the processor's
+/// conversion would turn a signalling NaN into a quiet one. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_t n, float* to) {
     half_shorts any_nan = {};
     for (std::size_t i = 0; i != n; i += lanes) {
@@ -274,7 +278,7 @@ ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_
     return std::memcmp(&any_nan, &none, sizeof none) == 0;
 }
 
-/// to[i] <- from[i] as a half, with the NaN that `half` makes, for n floats. Requires n to be a multiple of 16.
+/// to[i] <- from[i] as a half, for n floats; NaN becomes 0x7e00 with the sign kept. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t n, void* to) {
     for (std::size_t i = 0; i != n; i += lanes) {
         floats x;

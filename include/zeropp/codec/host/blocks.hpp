@@ -26,6 +26,7 @@ inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / stati
 /// Number of elements for which one call of a stochastic_quantizer's `noise` returns noise.
 inline constexpr std::size_t granule_elements = 8;
 
+/// params[b] <- parameters of block b of the n values, by the quantizer's `fit`.
 template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
@@ -35,8 +36,8 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
     });
 }
 
-/// params[b] <- parameters of block b of the n values, by the `refit` of a refitting_quantizer; does nothing for
-/// others. Before, params[b] are by `fit`. Requires at most `stretch_blocks` blocks.
+/// params[b] <- parameters of block b of the n values, by the `refit` of a refitting_quantizer; does nothing for other
+/// quantizers. Requires params[b] to hold the parameters by `fit`, and at most `stretch_blocks` blocks.
 template <quantizer Q, class Size>
 void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
                   [[maybe_unused]] typename Q::params* params) {
@@ -54,13 +55,16 @@ void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* val
     }
 }
 
-/// Elements to encode, as noise depends on them: the first one's index in the whole tensor, and whether all are sums.
+/// Description of successive elements to encode, on which the noise of stochastic rounding depends.
 struct encoded_elements {
+    /// Index of the first element in the whole tensor.
     std::size_t index;
+    /// True if the elements are sums of decoded elements.
     bool sums;
 };
 
-/// Address of the noise of n elements from `what` on. It lies in `noise`, which needs room for n + 14 floats.
+/// Address of the noise of n elements, the first at the index that the second argument gives. Fills `noise`, which
+/// needs room for n + 14 floats, because noise is made for whole granules of 8 elements.
 template <stochastic_quantizer Q>
 const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* noise) {
     const std::size_t ahead = what.index % granule_elements;
@@ -73,11 +77,11 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
     return noise + ahead;
 }
 
-/// Encodes n <= `piece_size` values of one block into `codes`.
+/// Encodes n values of one block, at most a tile of `piece_size` elements, into `codes`.
 template <quantizer Q, class Size>
 void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, encoded_elements what,
                   std::byte* codes) {
-    // A copy, to stay in registers: if `of_block` has bytes, compilers assume that a stored code may change them.
+    // A copy, which stays in registers: compilers assume that storing a code may change bytes behind the reference.
     const typename Q::params params = of_block;
     constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
     code_word<Q::code_bits> words[piece];
@@ -91,7 +95,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     pack_codes<Q>(words, n, codes);
 }
 
-/// Encodes n values into `codes`. The first value begins a block.
+/// Encodes n values into `codes`, block b with params[b]. Requires the first value to begin a block.
 template <quantizer Q, class Size>
 void encode_blocks(const Q& q, const typename Q::params* params, const float* values, Size n, encoded_elements what,
                    std::byte* codes) {
@@ -111,13 +115,13 @@ struct coded {
     template <quantizer Q>
     coded(const wire_layout<Q>& layout, const message_place& place, Byte* message)
         : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)) {}
-    // Without this, nvcc takes the constructor below for the only copy constructor.
+    // Without this declaration, nvcc takes the converting constructor below for the only copy constructor.
     coded(const coded&) = default;
     coded(const coded<std::remove_const_t<Byte>>& other)
         requires std::is_const_v<Byte>
         : codes(other.codes), params(other.params) {}
 
-    /// The addresses in a message that begins `bytes` bytes later.
+    /// The section's addresses in another message, which begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
         coded other = *this;
         other.codes += bytes;
@@ -125,6 +129,7 @@ struct coded {
         return other;
     }
 };
+/// Addresses of a section's codes and parameters in a message to decode.
 using coded_section = coded<const std::byte>;
 
 /// Parameters of the block that holds element `first` of a section. Reads nothing if Q has no parameters.
@@ -150,7 +155,7 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
         const std::byte* const codes = from.codes + code_bytes<Q>(first);
         const auto each = [&](std::size_t i, std::uint32_t code) { use(done + i, q.decode(code, params)); };
         if constexpr (Q::code_bits == 8) {
-            // No copy of the codes: it would be stored in smaller units than AVX2 loops load, and loads would wait.
+            // No copy of the codes: AVX2 loops would load it in larger units than it is stored in, and wait.
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));
         } else {
             code_word<Q::code_bits> words[piece];

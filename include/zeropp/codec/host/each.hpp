@@ -12,7 +12,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Calls f(i) for i in [first, first + count), with the instructions of the target in use.
+/// Calls f(i) for i in [first, first + count), compiled for the instruction set in use.
 template <class F>
 void each_in_part(std::size_t first, std::size_t count, const F& f) {
     for_each_piece_on_target<piece_size, 8>(count, [=](std::size_t begin, auto n) {
@@ -22,7 +22,8 @@ void each_in_part(std::size_t first, std::size_t count, const F& f) {
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Calls f(i) for i in [0, n), divided among `threads`. Host executions share an instance: their type is no parameter.
+/// Calls f(i) for i in [0, n), divided among `threads`, or on this thread if `threads` is null. The type of the
+/// execution is no template parameter, so all host executions share one function.
 template <class F>
 void each_element(std::size_t n, const F& f, const host_threads* threads) {
     const slices all = slices::single(n, 0, n);

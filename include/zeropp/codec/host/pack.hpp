@@ -22,18 +22,20 @@ ZEROPP_DETAIL_INLINE_BEGIN
 static_assert(std::endian::native == std::endian::little,
               "messages are little-endian and so is every machine this runs on");
 
+/// Unsigned integer that holds one unpacked code of `Bits` bits.
 template <int Bits>
 using code_word =
     std::conditional_t<Bits <= 8, std::uint8_t, std::conditional_t<Bits <= 16, std::uint16_t, std::uint32_t>>;
 
-/// In each field of `Width` bits, `join` moves the `Used` low bits of the upper half down, next to the lower half's
-/// `Used` low bits; `part` moves them back.
+/// In each field of `Width` bits, moves the `Used` low bits of the upper half down, next to the lower half's `Used` low
+/// bits. Clears all other bits.
 template <int Width, int Used>
 constexpr std::uint64_t join(std::uint64_t word) {
     constexpr std::uint64_t lower =
         ~std::uint64_t{0} / ((std::uint64_t{1} << (Width - 1) << 1) - 1) * ((std::uint64_t{1} << Used) - 1);
     return (word & lower) | (word & lower << Width / 2) >> (Width / 2 - Used);
 }
+/// Inverse of `join`: in each field of `Width` bits, moves the second `Used` bits up, to the start of the upper half.
 template <int Width, int Used>
 constexpr std::uint64_t part(std::uint64_t word) {
     constexpr std::uint64_t lower =
@@ -41,12 +43,12 @@ constexpr std::uint64_t part(std::uint64_t word) {
     return (word & lower) | (word & lower << Used) << (Width / 2 - Used);
 }
 
-/// `squeeze` packs eight codes of fewer than 8 bits, one in each byte of `word`, by joining pairs, fours and eights.
-/// `spread` is the inverse of `squeeze`.
+/// Packs eight codes of fewer than 8 bits, one in each byte of `word`, into the low 8 * `Bits` bits.
 template <int Bits>
 constexpr std::uint64_t squeeze(std::uint64_t word) {
     return join<64, 4 * Bits>(join<32, 2 * Bits>(join<16, Bits>(word)));
 }
+/// Unpacks the eight codes in the low 8 * `Bits` bits of `word`, one into each byte.
 template <int Bits>
 constexpr std::uint64_t spread(std::uint64_t word) {
     return part<16, Bits>(part<32, 2 * Bits>(part<64, 4 * Bits>(word)));
@@ -67,7 +69,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        // While there is room, writes whole words, each over the unused end of the word before.
+        // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
         constexpr std::size_t room = ceil_div(64, Bits);
         std::size_t i = 0;
         for (; i + room <= n; i += 8) {
@@ -86,6 +88,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     }
 }
 
+/// Unpacks n codes from ceil(n * Bits / 8) bytes, the first in the lowest bits.
 template <int Bits>
 void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
@@ -117,7 +120,8 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     }
 }
 
-/// For each byte of ternary codes, a word with its five codes, one in each byte, the first in the lowest.
+/// Table of 256 words: ternary_words[b] has the five ternary codes of byte b, one in each byte, the first in the
+/// lowest.
 inline constexpr auto ternary_words = [] {
     std::array<std::uint64_t, 256> words{};
     for (std::uint32_t byte = 0; byte != 256; ++byte) {
@@ -127,9 +131,10 @@ inline constexpr auto ternary_words = [] {
     return words;
 }();
 
-/// Packs n codes of a group (layout/ternary.hpp), five to a byte: ceil(n / 5) bytes. Requires codes below 3.
+/// Packs n ternary codes, five to a byte, into ceil(n / 5) bytes. Requires codes below 3.
 inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* out) {
-    // Byte 4 of the product is the sum of the five codes times powers of 3. Sums are at most 242, so no byte carries.
+    // Bits 32 to 39 of the product are the sum of the five codes times powers of 3. Sums are at most 242, so no byte
+    // carries.
     constexpr std::uint64_t powers = 0x01'03'09'1b'51;
     std::size_t i = 0;
     for (; i + sizeof powers <= n; i += codes_in_byte) {
@@ -144,9 +149,10 @@ inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* ou
     }
 }
 
+/// Unpacks n ternary codes, five from a byte, from ceil(n / 5) bytes.
 inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* codes) {
     std::size_t i = 0;
-    // While there is room, writes whole words, each over the unused end of the word before.
+    // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
     for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) {
         const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
         std::memcpy(codes + i, &word, sizeof word);
@@ -159,7 +165,7 @@ inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* cod
     }
 }
 
-/// Packs n codes of Q. If Q is ternary, the first code begins a group (layout/ternary.hpp).
+/// Packs n codes of Q. If Q is ternary, requires the first code's index in its block to be a multiple of 128.
 template <quantizer Q>
 void pack_codes(const code_word<Q::code_bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (ternary_quantizer<Q>) {
@@ -172,7 +178,7 @@ void pack_codes(const code_word<Q::code_bits>* codes, std::size_t n, std::byte* 
     }
 }
 
-/// Unpacks n codes of Q. If Q is ternary, the first code begins a group (layout/ternary.hpp).
+/// Unpacks n codes of Q. If Q is ternary, requires the first code's index in its block to be a multiple of 128.
 template <quantizer Q>
 void unpack_codes(const std::byte* in, std::size_t n, code_word<Q::code_bits>* codes) {
     if constexpr (ternary_quantizer<Q>) {

@@ -18,7 +18,8 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// values[i] <- old[i] + values[i], for n elements. Old elements that are not finite count as 0 if `drop_non_finite`.
+/// values[i] <- old[i] + values[i], for n elements. Old elements that are not finite count as 0 if
+/// `last.drop_non_finite`.
 template <element T, class Size>
 void add_old(const T* old, Size n, epilogue last, float* values) {
     alignas(64) float present[piece_size];
@@ -33,8 +34,8 @@ void add_old(const T* old, Size n, epilogue last, float* values) {
     }
 }
 
-/// to[i] <- element i of a section of one message, for i in [first, first + size). `first` begins a block and a tile.
-/// In the loop of `read_section`, some formats would take 1.3 times as long.
+/// to[i] <- element i of a section of one message, for i in [first, first + size). Requires `first` to begin a block
+/// and a tile. A separate function, because in the loop that sums messages some formats would take 1.3 times as long.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
@@ -44,7 +45,7 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
         if constexpr (std::is_same_v<T, float>) {
             decode_to_floats(q, from, begin, n, slice);
         } else {
-            // Two loops: compilers do not vectorise one loop with both conversions.
+            // Two loops: compilers do not vectorise one loop that converts codes to floats and floats to T.
             alignas(64) float values[piece_size];
             decode_to_floats(q, from, begin, n, values);
             store_elements(values, n, slice);
@@ -52,8 +53,8 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     });
 }
 
-/// to[i] <- element i of `source`, added to to[i] if `accumulate`, for i in [first, first + size). `first` begins a
-/// block and a tile.
+/// to[i] <- element i of `source`, added to to[i] if `last.accumulate`, for i in [first, first + size). Requires
+/// `first` to begin a block and a tile.
 template <quantizer Q, element T>
 void read_section(const section_sum<Q>& source, std::size_t first, std::size_t size, epilogue last, T* to) {
     const message_sum<Q>& sum = source.of;
@@ -66,7 +67,7 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
         alignas(64) float buffer[piece_size];
         float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
-            // Sums are made in the tensor itself, so that memory takes some while the next ones are computed.
+            // Sums are made in the tensor itself, so that memory stores some while others are computed.
             if (!last.accumulate) sums = slice;
         }
         source(begin, n, sums);
@@ -79,7 +80,8 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
 ZEROPP_DETAIL_INLINE_END
 
 /// Decodes `sum` into the elements of `tensor` that `where` names, divided among `threads`. If `One`, `sum` is one
-/// message that replaces elements. Host executions share an instance, because their type is no parameter.
+/// message that replaces elements. The type of the execution is no template parameter, so all host executions share one
+/// function.
 template <bool One, quantizer Q, class Slices, class Tensor>
 void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {

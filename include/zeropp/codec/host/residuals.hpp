@@ -20,6 +20,7 @@ ZEROPP_DETAIL_INLINE_BEGIN
 template <class Feedback>
 class section_residuals;
 
+/// Stands for a section without error feedback.
 template <>
 class section_residuals<none> {
 public:
@@ -29,6 +30,7 @@ public:
     section_residuals(const none&, const section&, int) {}
 };
 
+/// Old and new residuals of one section of a slot, encoded by `Storage`.
 template <quantizer Storage>
 class section_residuals<feedback<Storage>> {
 public:
@@ -47,7 +49,8 @@ public:
                         [&](std::size_t i, float x) { values[i] += x; });
     }
 
-    /// Stores residuals of the section's n elements from `begin` on. Makes them of the quantization `errors`, in place.
+    /// Replaces the quantization `errors` of the section's n elements from `begin` on by residuals, and stores these.
+    /// Requires `begin` to begin a block of residuals.
     template <class Size>
     void keep(std::size_t begin, Size n, float* errors) const {
         for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {

@@ -18,7 +18,7 @@ namespace zeropp::detail {
 ZEROPP_DETAIL_INLINE_BEGIN
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// A vector of `Lanes` floats, and one stage of the Walsh-Hadamard transform within it, of stride `Stride`. Factors of
+/// A vector type of `Lanes` floats, and one stage of stride `Stride` of the transform within a vector. Factors of
 /// 1 and -1 are exact, so compilers may fuse products with sums.
 template <int Lanes>
 struct float_vector;
@@ -59,7 +59,7 @@ template <int Lanes>
 struct rotation_in_vectors {
     using floats = typename float_vector<Lanes>::type;
     using ints = typename float_vector<Lanes>::bits;
-    /// The bits of -0.
+    /// The bits of -0, as an int.
     static constexpr int smallest_int = std::numeric_limits<int>::min();
 
     /// Walsh-Hadamard stages of the strides from `Stride` on that lie within a vector, for windows of `Size` floats.
@@ -71,8 +71,8 @@ struct rotation_in_vectors {
         }
     }
 
-    /// to <- the n values of `from`, each window of `Size` values transformed and `scaled`. `to` may be `from`.
-    /// Requires n to be a multiple of `Size` and `Lanes`.
+    /// to <- the n values of `from`, each window of `Size` values transformed and multiplied by `scale`; every zero is
+    /// +0. `to` may be `from`. Requires a power of two `scale`, and n to be a multiple of `Size` and `Lanes`.
     template <std::size_t Size>
     static void windows(const float* from, std::size_t n, float scale, float* to) {
         constexpr std::size_t lanes = Lanes;
@@ -107,7 +107,8 @@ struct rotation_in_vectors {
 };
 #endif
 
-/// One stage of the Walsh-Hadamard transform over N values. In a loop over many windows, small strides are vectorised.
+/// to <- one stage of the Walsh-Hadamard transform of the N values of `from`. N values of several windows let compilers
+/// vectorise small strides. Requires N to be a multiple of 2 * Stride, and arrays that do not overlap.
 template <std::size_t Stride, std::size_t N>
 void butterflies(const float* __restrict from, float* __restrict to) {
     for (std::size_t pairs = 0; pairs != N; pairs += 2 * Stride) {
@@ -118,15 +119,15 @@ void butterflies(const float* __restrict from, float* __restrict to) {
     }
 }
 
-/// x * scale for a power of two `scale`; every zero is +0. Not `product`, which leaves the sign of a product too small
-/// for a float to the compiler.
+/// x * scale for a power of two `scale`; every zero is +0. The function `product` is not used, because it leaves the
+/// sign of a product too small for a float to the compiler.
 inline float scaled(float x, float scale) {
     const std::uint32_t bits = float_bits(x * scale);
     return bits_float(bits == 0x80000000u ? 0u : bits);
 }
 
 /// result <- N values of `from` after Walsh-Hadamard stages of strides `Stride` to `Size` / 2, times `scale`. `buffer`
-/// and `other` are scratch.
+/// and `other` are scratch of N floats each. Requires N to be a multiple of `Size`, and a power of two `scale`.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
 void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
@@ -137,7 +138,8 @@ void rotate_windows(const float* from, float* buffer, float* other, float scale,
     }
 }
 
-/// to <- n values: whole windows rotated for Q, or rotated back if `back`; the rest unchanged. `to` may be `from`.
+/// to <- n values of `from`: whole windows rotated for Q, or rotated back if `back`; the rest unchanged. `to` may be
+/// `from`. Requires the first value to begin a window.
 template <quantizer Q, class Count>
 void rotate(const float* from, Count n, bool back, float* to) {
     constexpr auto size = static_cast<std::size_t>(rotation_size<Q>());

@@ -18,12 +18,13 @@ ZEROPP_DETAIL_INLINE_BEGIN
 /// Number of elements of a tile. A tile stays in the first-level cache. A multiple of 8, so that codes end on a byte.
 inline constexpr std::size_t piece_size = 256;
 
-/// Element counts of a loop that is compiled for `Target`. The type says that the count is `Size`, or a multiple of
-/// `Unit`. So code for other counts and targets is not compiled.
+/// The element count `Size` of a loop that is compiled for `Target`, as a type: code for other counts and targets is
+/// not compiled.
 template <std::size_t Size, host_target Target>
 struct exactly {
     constexpr operator std::size_t() const { return Size; }
 };
+/// An element count of a loop that is compiled for `Target`, with a type that says that it is a multiple of `Unit`.
 template <std::size_t Unit, host_target Target>
 struct multiple_of {
     std::size_t value;
@@ -31,7 +32,7 @@ struct multiple_of {
     constexpr operator std::size_t() const { return value; }
 };
 
-/// True if a count of type `Size` is known to be a multiple of N, and its loop is compiled for `Target`.
+/// True if the type `Size` of a count says that it is a multiple of N, in a loop that is compiled for `Target`.
 template <class Size, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on = false;
 template <std::size_t Size, host_target Target, std::size_t N>
@@ -39,20 +40,24 @@ inline constexpr bool is_multiple_on<exactly<Size, Target>, Target, N> = Size % 
 template <std::size_t Unit, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on<multiple_of<Unit, Target>, Target, N> = Unit % N == 0;
 
-/// Calls f(begin, n) for successive tiles of `Piece` elements; the last tile may be shorter. If the type of `size`
-/// excludes a shorter tile, n is an `exactly`, so that loops over the tile need no remainder.
+/// Calls f(begin, n) for successive tiles of `Piece` elements; the last tile may be shorter.
 template <std::size_t Piece, class F>
 void for_each_piece(std::size_t size, const F& f) {
     for (std::size_t begin = 0; begin != size; begin += std::min(Piece, size - begin)) {
         f(begin, std::min(Piece, size - begin));
     }
 }
+/// Calls f(begin, n) for successive tiles of min(Piece, Size) elements. n is a constant by its type, so that loops over
+/// the tile need no remainder. Requires `Size` to be a multiple of `Piece`, or smaller.
 template <std::size_t Piece, std::size_t Size, host_target Target, class F>
 void for_each_piece(exactly<Size, Target> size, const F& f) {
     constexpr std::size_t piece = std::min(Piece, Size);
     static_assert(Size % piece == 0);
     for (std::size_t begin = 0; begin != size; begin += piece) f(begin, exactly<piece, Target>());
 }
+/// Calls f(begin, n) for successive tiles of `Piece` elements; the last tile may be shorter if `Unit` is less. The type
+/// of n says that n is `Piece` or, if `Unit` is less, a multiple of `Unit`. Requires that one of the two divides the
+/// other.
 template <std::size_t Piece, std::size_t Unit, host_target Target, class F>
 void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
     if constexpr (Piece <= Unit) {
@@ -68,9 +73,8 @@ void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
     }
 }
 
-/// Calls f(begin, n) for successive tiles of at most `Piece` elements. All but the last size % `Unit` elements run with
-/// the instructions of the target in use; the remainder runs in baseline code. If wider targets exist but this
-/// processor has none of them, all elements run in that baseline code.
+/// Calls f(begin, n) for successive tiles of at most `Piece` elements. f runs with the instruction set in use, but as
+/// baseline code for the last size % `Unit` elements. On an x86 processor without AVX2, f runs as baseline code alone.
 template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;
@@ -116,7 +120,8 @@ private:
     std::size_t taken_ = 0;
 };
 
-/// Part of a section in one slot: elements [first, first + count) of `of`, the section with index `i`.
+/// Part of a section in one slot, which one thread takes: elements [first, first + count) of section `of`, of index
+/// `i`.
 struct section_part {
     const section& of;
     std::size_t i;

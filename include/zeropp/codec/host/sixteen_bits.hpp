@@ -12,7 +12,7 @@
 #include <type_traits>
 
 namespace zeropp::detail {
-/// Number of blocks that `find_extremes` searches together, so that latencies of their searches overlap.
+/// Number of blocks in which AVX-512 code searches for extreme elements together, so that latencies overlap.
 inline constexpr std::size_t blocks_together = 8;
 }  // namespace zeropp::detail
 
@@ -33,7 +33,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         unsigned_shorts second;
         std::memcpy(&first, from + i, sizeof first);
         std::memcpy(&second, from + i + lanes, sizeof second);
-        // Keeps both in registers, where the compiler would load them again for each use.
+        // Keeps both vectors in registers. Otherwise the compiler would load each again for every use.
         __asm__("" : "+v"(first), "+v"(second));
         const unsigned_shorts lower =
             __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
@@ -41,7 +41,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         const unsigned_shorts upper =
             __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
                                     37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        // Rounds ties to even: up if the lowest bit of the upper half is set.
+        // Rounds to nearest, ties to even: a tie goes up if the lowest bit of the upper half is set.
         const unsigned_shorts stays = 0x8000 - (upper & 1);
         const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
         std::memcpy(to + i, &rounded, sizeof rounded);
@@ -62,15 +62,16 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// The 16-bit element in the lower half (`even_elements`) or upper half of each 32-bit lane, moved to the upper half.
+/// The 16-bit element in the lower half of each 32-bit lane, moved to the upper half, where bfloat16 is a float.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats even_elements(ints two) {
     return reinterpret_cast<floats>(two << 16);
 }
+/// The 16-bit element in the upper half of each 32-bit lane, with the lower half cleared: bfloat16 is then a float.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats odd_elements(ints two) {
     return reinterpret_cast<floats>(two & -0x10000);
 }
 
-/// Four vectors of integers as bytes, with saturation. Each 16 bytes have four integers of a, then of b, c and d.
+/// The integers of four vectors as bytes, with saturation. Each 16 bytes have four integers of a, then of b, c and d.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline codes64 packed(ints a, ints b, ints c, ints d) {
 #if defined(__clang__)
     return reinterpret_cast<codes64>(
@@ -83,15 +84,16 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// Encodes elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in mixed
-/// order. `sorted` restores the elements' order: of 64 bytes, or of 128 bytes that become 4-bit codes.
+/// Conversion of 16-bit elements T to integer codes. `nearest_codes` makes bytes of the integers nearest to 64 elements
+/// times `factor`, in mixed order. `sorted` restores the elements' order: of 64 bytes, or of 128 bytes that become
+/// 4-bit codes.
 template <class T>
 struct codes_of;
 
 template <>
 struct codes_of<bfloat16> {
-    /// Each 16 bytes of the result have 8 of the first 32 elements, then 8 of the last 32. In each 8 bytes, elements of
-    /// even index come before elements of odd index.
+    /// Codes of 64 elements. Each 16 bytes have 8 of the first 32 elements, then 8 of the last 32. In each 8 bytes,
+    /// elements of even index come before elements of odd index.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const bfloat16* x, float factor) {
         ints first;
         ints second;
@@ -113,7 +115,7 @@ struct codes_of<bfloat16> {
     }
 
 private:
-    /// Packs the 4-bit codes in each 8 bytes into the lower 4 of these bytes.
+    /// Packs each 8 bytes, with a 4-bit code in each byte, into their lower 4 bytes, and clears the upper 4.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         using longs [[gnu::vector_size(64)]] = long long;
         const longs eight = reinterpret_cast<longs>(codes);
@@ -123,7 +125,7 @@ private:
 
 template <>
 struct codes_of<half> {
-    /// Each 4 bytes of the result have 4 neighbouring elements. Each 16 bytes have 4 of each 16 elements.
+    /// Codes of 64 elements. Each 4 bytes have 4 neighbouring elements. Each 16 bytes have 4 of each 16 elements.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
         return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
                       nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));
@@ -148,7 +150,7 @@ private:
         std::memcpy(&halves, x, sizeof halves);
         return floats_of(halves);
     }
-    /// Packs the 4-bit codes in each 2 bytes into the lower byte, and clears the upper byte.
+    /// Packs each 2 bytes, with a 4-bit code in each byte, into their lower byte, and clears the upper one.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         const ints four = reinterpret_cast<ints>(codes);
         return (four & 0x000f000f) | (four >> 4 & 0x00f000f0);
@@ -204,18 +206,19 @@ template <int Lanes>
     return lower > upper ? lower : upper;
 }
 
-/// The elements of a block that are farthest above and below zero. Inf and NaN are farthest; a NaN may get other bits.
-/// If no element is on one side of zero, that extreme is another element of the block.
+/// The two elements of a block that are farthest above and below zero. Inf and NaN are farthest; a NaN may get other
+/// bits. If no element is on one side of zero, that extreme is another element of the block.
 struct extremes {
     float above;
     float below;
 };
 
-/// of_blocks[b] <- the extremes of block b in x. Requires `block_size` to be a multiple of 32.
+/// of_blocks[b] <- the extremes of block b of x, of `block_size` elements. Requires `block_size` to be a multiple of
+/// 32.
 template <class T>
 ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extremes (&of_blocks)[blocks_together]) {
-    // Bits order like magnitudes: of elements above zero as signed integers, of elements below zero as unsigned ones.
-    // Unsigned integers with a flipped sign bit order like signed ones.
+    // As signed integers, bits of elements above zero order like magnitudes. As unsigned integers, bits of elements
+    // below zero do. Unsigned integers with a flipped sign bit order like signed ones.
     constexpr int sign = -0x7fffffff - 1;
     ints found[blocks_together];
     ZEROPP_DETAIL_UNROLL(8)
@@ -226,7 +229,7 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
         for (std::size_t i = 2 * lanes; i != block_size; i += 2 * lanes) {
             shorts some;
             std::memcpy(&some, x + b * block_size + i, sizeof some);
-            // Keeps `some` in a register, where the compiler would load it again for each use.
+            // Keeps `some` in a register. Otherwise the compiler would load it again for each use.
             __asm__("" : "+v"(some));
             const auto bits = reinterpret_cast<unsigned_shorts>(some);
             above = some > above ? some : above;

@@ -63,11 +63,11 @@ void divide(float* x, Size n, float divisor) {
     for (std::size_t i = 0; i != n; ++i) x[i] = quotient(x[i], divisor);
 }
 
-/// True if Q has 4-bit codes, in blocks of whole 32 elements: a table of 16 values can decode a block.
+/// True if a table of 16 values can decode a block of Q: codes have 4 bits, and 32 divides the block size.
 template <quantizer Q>
 inline constexpr bool decodes_by_table = Q::code_bits == 4 && static_cast<std::size_t>(Q::block_size) % 32 == 0;
 
-/// table[code] <- the value of `code` in a block with these parameters, as a T.
+/// table[code] <- the value of the 4-bit `code` in a block with the parameters `params`, as a T.
 template <quantizer Q, class T>
 void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     alignas(64) float values[16];
@@ -77,9 +77,9 @@ void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
 }
 
-/// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
-/// unless Q `decodes_by_table` without rotation, T has 2 bytes, and `Size` is of whole tiles in AVX-512. Requires
-/// `begin` to be a multiple of `piece_size`.
+/// to <- elements [begin, begin + n) of a section, through a table for each block. Requires `begin` to be a
+/// multiple of `piece_size`. Works for codes of 4 bits without rotation and a T of 2 bytes, if `Size` says that n is of
+/// whole blocks or tiles in AVX-512. Otherwise returns false, with nothing done.
 template <quantizer Q, element T, class Size>
 bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
                      [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
@@ -100,7 +100,8 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
 }
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// The argument `Codes` of `avx512::sum_multiples` for Q, as a std::type_identity; of void if Q has no such codes.
+/// The type that loads codes of Q for `avx512::sum_multiples`, in a std::type_identity. The type is void if values of Q
+/// are not 8-bit integers or floats times a multiplier.
 template <quantizer Q>
 constexpr auto multiplied_codes() {
     if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
@@ -115,14 +116,17 @@ constexpr auto multiplied_codes() {
         return std::type_identity<void>();
     }
 }
+/// True if `avx512::sum_multiples` can sum messages of Q.
 template <quantizer Q>
 inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
 
-/// Number of messages that are summed in one pass. Few enough for their tables to stay in the first-level cache.
+/// Number of messages that are summed in one pass. Their tables of decoded values, 64 bytes each, must stay in the
+/// first-level cache.
 inline constexpr std::size_t messages_at_a_time = 16;
 
-/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block.
-/// Returns false, with nothing done, if codes are floats and one is not finite, or a multiplier exceeds 2^118.
+/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block. If
+/// codes are floats, returns false, with nothing done, if a code is not finite or a multiplier exceeds 2^118. Requires
+/// at most `messages_at_a_time` messages.
 template <quantizer Q, class Size>
 bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -142,7 +146,8 @@ bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, s
     return true;
 }
 
-/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block.
+/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block
+/// with 4-bit codes. Requires at most `messages_at_a_time` messages.
 template <quantizer Q, class Size>
 void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -162,8 +167,9 @@ void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, s
 #endif
 
 /// sums[i] <- the sum of element `begin` + i of a section over `contributors` messages, for n elements, by the loops of
-/// avx512.hpp. Returns false, with `sums` unspecified, if these have none for Q and `Size`, or `sum_multiples` fails.
-/// Requires `begin` to be a multiple of `piece_size`.
+/// avx512.hpp. Returns false, with `sums` unspecified, if there is no loop for Q and `Size`. Also returns false if a
+/// float code is not finite, or the multiplier of float codes exceeds 2^118. Requires `begin` to be a multiple of
+/// `piece_size`.
 template <quantizer Q, class Size>
 bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
                     [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
@@ -190,7 +196,8 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
     return false;
 }
 
-/// to[i] <- element `begin` + i of a section, for n elements, rotated back if Q rotates.
+/// to[i] <- element `begin` + i of a section, for n elements, rotated back if Q rotates. Requires `begin` to be a
+/// multiple of `piece_size`.
 template <quantizer Q, class Size>
 void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, Size n, float* to) {
     if (!sum_in_vectors(q, from, 0, 1, begin, n, to)) {
@@ -200,7 +207,8 @@ void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, 
 }
 
 /// sums[i] <- the sum of element `begin` + i of a section over `contributors` messages, for n elements. Messages are
-/// `stride` bytes apart, and summed in order. If Q rotates, the sums are rotated back.
+/// `stride` bytes apart, and summed in order. If Q rotates, the sums are rotated back. Requires `begin` to be a
+/// multiple of `piece_size`.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {
@@ -232,7 +240,7 @@ Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Source: elements of a tensor, the section's first at `first`.
+/// Source of values: elements of a section in a tensor. `first` is the address of the section's first element.
 template <element T>
 struct tensor_elements {
     const T* first;
@@ -264,8 +272,8 @@ auto loader(const difference<T*, Base*>& d, std::size_t offset) {
     };
 }
 
-/// Source: sums of a section over the contributors of `of`. `first` is the section in the first contributor's message.
-/// The next contributor's message begins `stride` bytes later.
+/// Source of values: a section's sums over the contributors of `of`. `first` has the addresses of the section in the
+/// first contributor's message. The next contributor's message begins `stride` bytes later.
 template <quantizer Q>
 struct section_sum {
     message_sum<Q> of;
@@ -280,7 +288,8 @@ struct section_sum {
     }
 };
 
-/// Values of one section to encode: elements from `load`, a source, rotated if Q rotates, plus residuals.
+/// Source of the values of one section to encode: elements from the source `load`, rotated if Q rotates, plus
+/// residuals.
 template <quantizer Q, class Load, class Residuals>
 struct section_values {
     Load load;
@@ -301,13 +310,15 @@ struct section_values {
 
 ZEROPP_DETAIL_INLINE_END
 
-/// A function open(of, i, s), which returns the source of section `of`, of index i, in slot s.
+/// A function open(of, i, s). It returns the source for section `of`, with index i, in slot s: the elements of a
+/// tensor, or of a difference.
 template <class Tensor, class Slices>
 auto opener(const Tensor& tensor, const Slices& where) {
     return [&](const section& of, std::size_t i, int s) {
         return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
     };
 }
+/// A function open(of, i, s). It returns the source for section `of`, with index i, in slot s: the sums of messages.
 template <quantizer Q, class Slices>
 auto opener(const message_sum<Q>& sum, const Slices& where) {
     const auto layout = layout_of<Q>(where);

@@ -20,7 +20,8 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_UNROLL(turns) ZEROPP_DETAIL_PRAGMA(GCC unroll turns)
 #endif
 
-/// Clang inlines functions between BEGIN and END. Otherwise it compiles them without the instruction set of callers.
+/// Makes clang inline all functions from here to ZEROPP_DETAIL_INLINE_END. Otherwise clang compiles them without the
+/// instruction set of their callers. Other compilers need no such mark.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_INLINE_BEGIN _Pragma("clang attribute push(__attribute__((always_inline)), apply_to = function)")
 #define ZEROPP_DETAIL_INLINE_END _Pragma("clang attribute pop")
@@ -33,6 +34,7 @@ namespace zeropp::detail {
 /// bytes in half of Skylake's permutations. Skylake, where wide vectors cost clock frequency, runs `avx2`.
 enum class host_target { baseline, avx2, avx512 };
 
+/// An instruction set as the type of an argument.
 template <host_target Target>
 struct target_type {
     static constexpr host_target value = Target;
@@ -44,7 +46,7 @@ struct target_type {
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
 // GCC needs `optimize`, because its -O2 leaves most loops scalar, and a preferred width, because its default is half of
-// the widest. Clang accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after it.
+// the widest. Clang accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after `target`.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST
@@ -54,14 +56,17 @@ struct target_type {
 #define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
 #endif
 
-/// True if there are wider targets than `baseline`. The baseline then only serves old processors, and need not be fast.
+/// True if loops are compiled for wider vectors than `baseline` has. Then only old processors run `baseline`, which
+/// need not be fast.
 inline constexpr bool has_wide_targets = true;
 
+/// Calls work(target_type), compiled for AVX-512. Requires a processor with AVX-512 VBMI.
 template <class Work>
 ZEROPP_DETAIL_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi" ZEROPP_DETAIL_WIDEST)
 void run_avx512(const Work& work) {
     work(target_type<host_target::avx512>());
 }
+/// Calls work(target_type), compiled for AVX2. Requires a processor with AVX2 and FMA.
 template <class Work>
 ZEROPP_DETAIL_TARGET("avx2,fma")
 void run_avx2(const Work& work) {
@@ -71,8 +76,8 @@ void run_avx2(const Work& work) {
 #undef ZEROPP_DETAIL_WIDEST
 #undef ZEROPP_DETAIL_TARGET
 
-/// Calls work(target_type) with the instructions of `target`, which the processor must have. If there are wider targets
-/// than `baseline`, `target` must be one of them.
+/// Calls work(target_type), compiled for `target`, which must be `avx2` or `avx512`. Requires a processor with these
+/// instructions.
 template <class Work>
 void run_on_target(host_target target, const Work& work) {
     if (target == host_target::avx512) {
@@ -82,7 +87,7 @@ void run_on_target(host_target target, const Work& work) {
     }
 }
 
-/// Targets that the processor supports, the best one last.
+/// The values of host_target that the processor supports, the best one last.
 inline std::span<const host_target> host_targets() noexcept {
     static constexpr host_target all[] = {host_target::baseline, host_target::avx2, host_target::avx512};
     static const std::size_t available = []() -> std::size_t {
@@ -113,7 +118,7 @@ inline std::span<const host_target> host_targets() noexcept {
 
 #endif
 
-/// The target in use: the best one, unless a test sets another.
+/// Reference to the instruction set in use: the processor's best one, unless a test assigns another.
 inline host_target& active_host_target() noexcept {
     static host_target active = host_targets().back();
     return active;

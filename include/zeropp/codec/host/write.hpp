@@ -47,8 +47,9 @@ inline constexpr bool encodes_as_they_lie = [] {
     }
 }();
 
-/// Encodes n values of a section, from `begin` on, from a tensor's 16-bit elements. Returns false, with nothing done,
-/// unless `encodes_as_they_lie`, in AVX-512, and n is a multiple of `blocks_together` blocks.
+/// Encodes n values of a section, from `begin` on, and fits their blocks, straight from a tensor's 16-bit elements.
+/// Works in loops compiled for AVX-512, if Q allows that (`encodes_as_they_lie`) and n is a multiple of
+/// `blocks_together` blocks. Otherwise returns false, with nothing done.
 template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
                         [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
@@ -85,13 +86,13 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
     return false;
 }
 
-/// Encodes values [first, first + size) of a section into `to`. `first` begins a block and a tile. `what` is of the
-/// section's first element.
+/// Encodes values [first, first + size) of a section into `to`. The index for noise is the index of the section's first
+/// element. Requires `first` to begin a block and a tile.
 template <quantizer Q, class Values>
 void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                    const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    // A stretch: elements of the blocks that are fitted before the first of them is encoded.
+    // The blocks of a stretch are fitted before the first of them is encoded.
     constexpr std::size_t blocks =
         encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
@@ -107,7 +108,8 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
         const std::size_t begin = first + stretches;
         std::byte* const codes = to.codes + code_bytes<Q>(begin);
         if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
-            // Loads and fits tile by tile. Compilers make one pass of both, which reads memory while it computes.
+            // Loads and fits tile by tile. Compilers merge loading and fitting, so that memory is read while they
+            // compute.
             const float* x = nullptr;
             for_each_piece<piece>(n, [&](std::size_t done, auto some) {
                 const float* const prepared = values(begin + done, some, buffer + done);
@@ -145,8 +147,8 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
-/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. Host executions share an
-/// instance, because their type is no parameter.
+/// Encodes `source` into the messages of the slots of `where`, divided among `threads`. The type of the execution is no
+/// template parameter, so all host executions share one function.
 template <quantizer Q, class Source, class Slices, class Residuals>
 void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
                  const host_threads* threads) {
