@@ -67,7 +67,7 @@ public:
         base::move(exec, what, send, recv);
     }
 
-    /// Adds 1 to the calls of the collective `call.primitive`, for which all operations count from now on.
+    /// Adds 1 to the calls of the collective `call.primitive`. Operations before the next collective count for it.
     void begin(const collective_call& call, const std::string& problem) {
         base::begin(call, problem);
         ++totals_->enter(call.primitive).calls;

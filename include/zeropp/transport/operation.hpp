@@ -15,18 +15,18 @@
 
 namespace zeropp {
 
-/// An operation of a transport. All members are equal on all ranks.
+/// One operation of a transport: its kind and sizes, which are equal on all ranks.
 struct operation {
     enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
 
-    /// See transport_on and broadcasting_transport_on.
+    /// Kind of the operation, as transport_on and broadcasting_transport_on define it.
     kinds kind = all_gather;
-    /// Bytes of the message from each sender to each rank.
+    /// Number of bytes of the message from each sender to each rank.
     std::size_t bytes = 0;
     /// Number of roots of a broadcast, the lowest ranks, which alone send; 0 for other kinds.
     int roots = 0;
 
-    /// True if `rank` sends.
+    /// True if `rank` sends messages: in a broadcast only the roots, otherwise every rank.
     bool sends(int rank) const { return kind != broadcast || rank < roots; }
 
     /// First byte in `send` of the message to rank `to`. Only an all-to-all has a separate message for each rank.
@@ -69,7 +69,8 @@ public:
         static_cast<Derived&>(*this).move(exec, operation{operation::all_to_all, bytes}, send, recv);
     }
 
-    /// Throws precondition_error if the transport cannot broadcast, or unless `roots` is from 1 to `size()`.
+    /// Broadcasts from the lowest `roots` ranks, see broadcasting_transport_on. Throws precondition_error if the
+    /// transport cannot broadcast, or unless `roots` is from 1 to `size()`.
     template <class E>
         requires moves_on<Derived, E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
@@ -87,7 +88,8 @@ public:
 
 namespace detail {
 
-/// Runs `what` on `transport`. Requires an all_gather, an all_to_all or, if the transport can broadcast, a broadcast.
+/// Runs the operation `what` on `transport`. Requires an all_gather, an all_to_all or, if the transport can broadcast,
+/// a broadcast.
 template <class T, execution E>
 void run_operation(T& transport, const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
     if (what.kind == operation::all_gather) {
@@ -115,9 +117,10 @@ struct operation_in_call : operation {
     }
 };
 
-/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the last
-/// collective that began on its transport, or on a transport from which its transport was split. All the transport's
-/// ranks take part in these collectives, so they agree about names and numbers. Copies share the log. Thread-safe.
+/// Log of the collectives on one rank's transport: gives each a number, and tells each operation its collective, for
+/// errors. An operation belongs to the last collective that began on its transport, or on a transport from which its
+/// transport was split. All the transport's ranks take part in these collectives, so they agree about names and
+/// numbers. Copies share the log. Thread-safe.
 class call_log {
 public:
     /// Log of a transport that is split from this log's transport.
@@ -128,7 +131,8 @@ public:
         return child;
     }
 
-    /// Numbers a collective, also if the rank then throws before the first operation.
+    /// Notes that `collective` begins, and gives it the next number. The rank may then throw before the collective's
+    /// first operation.
     void begin(const short_text& collective) {
         entry& all = root();
         const std::lock_guard lock(all.mutex);

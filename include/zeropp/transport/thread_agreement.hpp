@@ -40,8 +40,8 @@ public:
     /// Notes that no thread of the rank will call again.
     void leave() { left_ = true; }
 
-    /// True if the rank has left. Also if no thread of it is in an operation, and no sign of life has come for
-    /// `timeout`, counted from `since` at the earliest.
+    /// True if the rank has called `leave`. Also true if no thread of the rank is in an operation and the rank's last
+    /// sign of life is `timeout` ago. The time counts from `since` at the earliest.
     bool is_dead(clock::time_point since, std::chrono::milliseconds timeout) const {
         return left_ || (operations_ == 0 && clock::now() >= deadline_after(timeout, std::max(since, heard_.load())));
     }
