@@ -66,7 +66,7 @@ struct group_segments {
         const auto place = static_cast<std::size_t>(std::ranges::find(sizes, size) - sizes.begin());
         return segments.subspan(place % sizes.size() * tensors, tensors);
     }
-    /// Why the list is not over groups of `size`, as "expected ..., given ..."; empty if it is.
+    /// Reason why the list is not over groups of `size` ranks, as "expected ..., given ..."; empty if it is.
     std::string problem(int size) const {
         if (std::ranges::find(sizes, size) != sizes.end()) return {};
         std::string given;
@@ -88,7 +88,7 @@ struct division {
     std::size_t elements = 0;
 };
 
-/// One tensor of a list.
+/// One tensor of a tensor_list: its array and its division.
 template <class T, class Space>
 struct list_tensor {
     /// Takes any array in `Space`, divided without gaps unless `how` says otherwise.
@@ -105,9 +105,10 @@ struct list_tensor {
 /// divided over the ranks by itself, and no block has elements of two tensors. So the results have the bits of one call
 /// for each tensor.
 ///
-/// Replaces an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order. Make it
-/// once for all steps. Making it allocates a table of 104 bytes for each tensor in `Space` (48 more for each further
-/// size of groups) and, in device_space, blocks. The list refers to the tensors, and must outlive its work.
+/// A list replaces an array in a call. It has whole tensors or, in place of a shard, this rank's shards of the whole
+/// tensors in their order. Make a list once for all steps. The constructor allocates a table of 104 bytes for each
+/// tensor in `Space` (48 more for each further size of groups) and, in device_space, blocks. The list refers to the
+/// tensors, and must outlive its work.
 ///
 /// For a list of one call, the constructors take `memory...`: an execution and a resource, such as a cuda_stream and a
 /// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without
@@ -118,7 +119,7 @@ public:
     using element_type = T;
     using space = Space;
 
-    /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
+    /// Makes a list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
     /// Throws precondition_error if an array is too small for its division, rows have no element, or shards overlap.
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
@@ -141,7 +142,8 @@ public:
     tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
         : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
 
-    /// A list of this rank's shards: each of the size that `partition` gives, or padded to the first rank's size.
+    /// Makes a list of this rank's shards. Each has this rank's size by `partition`, or is padded to the first rank's
+    /// size.
     template <class... Memory>
     explicit tensor_list(std::span<const list_tensor<T, Space>> slices, Memory&... memory)
         : tensors_(slices.begin(), slices.end()), memory_(0) {

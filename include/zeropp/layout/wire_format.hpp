@@ -13,8 +13,9 @@
 
 namespace zeropp {
 
-/// Sizes of messages in one format.
+/// Function and block size that give the sizes of messages in one format.
 struct message_format {
+    /// Number of elements of a block.
     std::size_t block_size;
     /// Bytes of a message, from the number of elements of its last tensor and where that tensor lies.
     std::size_t (*bytes_at)(std::size_t elements, const message_place& last);
@@ -36,6 +37,7 @@ inline constexpr message_format format_of{Q::block_size, [](std::size_t elements
 
 /// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
 struct wire_format : message_format {
+    /// Name of the quantizer.
     short_text name;
     /// Bits of a code, averaged over a block.
     double code_bits;

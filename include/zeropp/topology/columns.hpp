@@ -34,14 +34,14 @@ struct column_rounds {
     constexpr int served(int index) const { return count() - (serves(count() - 1, index) ? 0 : 1); }
 };
 
-/// Rounds of `group`. Throws precondition_error if there is no such group.
+/// Rounds in which the ranks of `group` serve all columns. Throws precondition_error if there is no such group.
 template <topology Topology>
 constexpr column_rounds rounds_of(const Topology& ranks, int group) {
     return {largest_group_size(ranks),
             ranks.group_size(detail::existing("rounds_of", "a group", ranks.groups(), group))};
 }
 
-/// Largest number of rounds of a group: 1 if groups are of equal size.
+/// Number of rounds of the smallest group, the most that a group takes: 1 if groups are of equal size.
 template <topology Topology>
 constexpr int most_rounds(const Topology& ranks) {
     if (has_equal_groups(ranks)) return 1;

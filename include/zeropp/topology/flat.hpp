@@ -10,7 +10,7 @@
 
 namespace zeropp {
 
-/// One group of all ranks. Collectives take one hop.
+/// A topology of a single group, which has all ranks. Collectives take one hop.
 class flat {
 public:
     static constexpr int levels = 1;

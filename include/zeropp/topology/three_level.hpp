@@ -62,8 +62,8 @@ public:
 
     /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each rank stays on its node and site.
     /// Throws precondition_error if `survivors` is empty, or has a rank that this topology lacks. Also throws unless
-    /// all sites keep equally many nodes and, if several are left, all nodes equally many ranks. `nodes()` shrinks to
-    /// any.
+    /// all sites keep equally many nodes and, if several are left, all nodes equally many ranks. The two_level
+    /// `nodes()` shrinks to any ranks.
     three_level shrink(std::span<const int> survivors) const {
         std::vector<int> node_of_rank, site_of_node;
         for (const int rank : survivors) {
@@ -81,7 +81,7 @@ public:
         if (sites_.groups() == 1) return nodes_.order();
         return {.groups = groups(), .table = rank_of_slot_.data()};
     }
-    /// The `topology_digest`.
+    /// Hash of this topology, see topology_digest.
     std::uint64_t digest() const { return digest_; }
 
     friend bool operator==(const three_level&, const three_level&) = default;
@@ -125,8 +125,8 @@ private:
     int node_of(int group) const { return sites_.rank_of(group % sites_.groups(), group / sites_.groups()); }
 
     two_level nodes_;
-    two_level sites_;                // a topology with nodes as ranks, and sites as groups
-    std::vector<int> rank_of_slot_;  // filled only with several sites
+    two_level sites_;                // topology with nodes as ranks, and sites as groups
+    std::vector<int> rank_of_slot_;  // by slot; empty with one site
     std::uint64_t digest_ = 0;
 };
 

@@ -15,12 +15,16 @@
 
 namespace zeropp {
 
-/// Ranks in the order of slots: slot = index * groups + group. So messages to one rank of a node, for that rank and its
-/// counterparts, are contiguous (ZeRO++'s slice reordering). Strides give evenly spaced ranks; for others, `table`
-/// points to the topology's table. A default-constructed order is of a single group: slots are ranks.
+/// Map from slots, the positions of messages, to ranks: slot = index in group * groups + group. So messages to one rank
+/// of a node, for that rank and its counterparts, are contiguous (ZeRO++'s slice reordering). Two strides describe
+/// evenly spaced ranks; for others, `table` points to the topology's table. A default-constructed order is of a single
+/// group: slots are ranks.
 struct slice_order {
+    /// Number of groups.
     int groups = 1;
+    /// Distance in ranks between equal indices of successive groups.
     int group_stride = 1;
+    /// Distance between successive ranks of a group.
     int index_stride = 1;
     /// Rank of each slot; nullptr if the strides give the ranks.
     const int* table = nullptr;
@@ -95,7 +99,8 @@ constexpr bool has_equal_groups(const Topology& ranks) {
     return slot_count(ranks) == ranks.size();
 }
 
-/// Number of coordinates of `level`: a rank and its peers have one each. For level 0, ranks of the largest group.
+/// Number of coordinates along `level`: a rank and its peers along this level have one each. For level 0, number of
+/// ranks of the largest group.
 template <topology Topology>
 constexpr int extent(const Topology& ranks, int level) {
     if (level == 0) return largest_group_size(ranks);

@@ -34,7 +34,7 @@ namespace zeropp {
 template <wire Wire>
 class peer_exchange {
 public:
-    /// Makes the first exchange of a family, over a wire of all ranks.
+    /// Makes the first exchange of a new family, over `wire`.
     peer_exchange(Wire&& wire, transport_options options)
         : peer_exchange(std::move(wire), options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
@@ -363,7 +363,7 @@ private:
     std::chrono::milliseconds timeout_;
     detail::call_log log_;
     std::vector<int> world_ranks_;                    // [r]: world rank of the wire's rank r
-    std::shared_ptr<detail::first_failure> failure_;  // first of the family
+    std::shared_ptr<detail::first_failure> failure_;  // first failure of the family
     std::vector<request> requests_;                   // of `in_flight` pieces, each a receive and a send for each peer
     std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
     std::vector<request> ack_receives_;  // [i]: from source(i)
