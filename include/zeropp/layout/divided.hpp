@@ -160,8 +160,8 @@ struct sharing_ranks {
     bool of_group = false;
 };
 
-/// Sizes of the tensors of a call, for functions such as `quantized_all_gather_workspace_bytes`. Converts from an
-/// element count or a tensor_list; refers to the list.
+/// Sizes of the tensors of a call, for functions that return the bytes of workspaces. Converts from an element count or
+/// a tensor_list; refers to the list.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}

@@ -74,8 +74,8 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
 }
 
 /// True if a tensor t of `list` shares memory with a tensor u of `others`, unless allowed(t, u). Costs a bisection for
-/// each t, and a look at each u near t. Such a u begins before the end of t, and at most the longest tensor of `others`
-/// before the begin of t.
+/// each t, and a look at each u near t. Such a u begins before the end of t, and less than the longest array of
+/// `others` before the begin of t.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();

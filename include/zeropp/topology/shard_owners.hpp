@@ -76,8 +76,8 @@ public:
     }
 
 private:
-    /// Topology of the ranks in the first `groups` groups of `ranks`. Throws precondition_error unless there are that
-    /// many groups.
+    /// Topology of the ranks in the first `groups` groups of `ranks`. Throws precondition_error unless `groups` is from
+    /// 1 to the number of groups or, with three levels, that number.
     template <class Topology>
     static two_level part(const Topology& ranks, int groups) {
         const int fewest = Topology::levels > 2 ? ranks.groups() : 1;

@@ -176,7 +176,7 @@ public:
         require_fault_tolerance();
         MPI_Comm left = MPI_COMM_NULL;
         enum { dead, goes_on, left_behind };
-        std::vector<int> fate(static_cast<std::size_t>(size_));  // [r]: of rank r
+        std::vector<int> fate(static_cast<std::size_t>(size_));  // [r]: fate of rank r
         int& own = fate[static_cast<std::size_t>(rank_)];
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         for (bool agreed = false; !agreed;) {  // `agreed` stays false if another process fails meanwhile
@@ -219,8 +219,8 @@ public:
                     "MPI_Isend");
     }
 
-    /// State of a message, without blocking. Calls no MPI_Wait, which may never yield the processor to the ranks that
-    /// it waits for. MPI_Waitall of Open MPI 4.1 hangs after an error.
+    /// State of a message, without blocking. Calls MPI_Test, because MPI_Wait may never yield the processor to the
+    /// ranks that it waits for. MPI_Waitall of Open MPI 4.1 hangs after an error.
     wire_completion test(request& r) {
         if (!active(r)) return {.complete = true};
         MPI_Status status;

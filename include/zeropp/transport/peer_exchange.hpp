@@ -162,8 +162,8 @@ private:
     /// Starts to receive and send one piece of each peer's message, after the message's first `done` bytes.
     void post(std::span<request> piece, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(wire_.piece(), what_.bytes - done);
-        // By its tag, a piece matches no piece of a message of another size or with other roots. If ranks are out of
-        // step, it matches no piece of the previous or next operations.
+        // The tag tells apart messages with different numbers of pieces or roots. It also tells apart the operations of
+        // ranks that are up to three operations out of step.
         const std::size_t size = ceil_div(what_.bytes, wire_.piece()) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
         // Every rank starts with another peer, so that no rank is the first destination of all.

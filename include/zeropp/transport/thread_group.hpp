@@ -37,7 +37,7 @@ struct thread_family {
         : timeout(options.timeout), presence(static_cast<std::size_t>(ranks)) {}
 
     const std::chrono::milliseconds timeout;
-    std::vector<thread_presence> presence;  // [r]: of world rank r
+    std::vector<thread_presence> presence;  // [r]: signs of life of world rank r
     std::mutex mutex;                       // guards the members below; locked before a group's mutex
     std::vector<std::weak_ptr<group>> groups;
     std::exception_ptr cause;     // the first failure
