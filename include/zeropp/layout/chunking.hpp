@@ -31,8 +31,8 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
 /// True if an all-reduce of `ranks` ranks should be one-shot: gather all tensors and sum them. Two-shot is a
 /// reduce-scatter and an all-gather. A shard's message has `first_hop_bytes` bytes on the first hop, and
 /// `all_gather_bytes` in the all-gather phase of two-shot. Two ranks prefer one-shot if it sends no more bytes, because
-/// one-shot has one phase less. Any ranks prefer one-shot if all their messages together have at most 128 KiB.
-/// Receiving the messages then costs less than starting a second phase. Measured (bench/all_reduce.sh).
+/// one-shot has one phase less. Any number of ranks prefers one-shot if all their messages together have at most 128
+/// KiB. Receiving the messages then costs less than starting a second phase. Measured (bench/all_reduce.sh).
 constexpr bool prefers_one_shot(int ranks, std::size_t first_hop_bytes, std::size_t all_gather_bytes) {
     const auto n = static_cast<std::size_t>(ranks);
     return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || first_hop_bytes <= std::size_t{128} * 1024 / (n * n);

@@ -35,13 +35,13 @@ public:
     /// Text that must be equal on all ranks, besides the number of elements: empty for one tensor.
     static short_text text() { return {}; }
 
-    /// Chunks of every shard, in whole blocks of `block` elements.
+    /// Division of every shard into at most `wanted` chunks of whole blocks of `block` elements.
     class chunks {
     public:
         chunks(const tensor_division& of, int wanted, std::size_t block)
             : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
         std::size_t size() const { return cut_.chunks; }
-        /// These chunks, which another tensor of equal size has, too.
+        /// Returns this division, which another tensor of equal size has, too.
         const chunks& of(const tensor_division&) const { return *this; }
         slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
 
@@ -68,7 +68,7 @@ public:
     }
     std::size_t size() const { return size_; }
 
-    /// These chunks for another list with tensors of equal sizes.
+    /// This division for another list with tensors of equal sizes.
     template <class Division>
     list_chunks of(const Division& others) const {
         list_chunks chunks = *this;
@@ -80,7 +80,7 @@ public:
     list_slices operator[](std::size_t c) const {
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
-        // If the chunk ends where a tensor begins, the tensor before is its last.
+        // If the chunk ends where a tensor begins, the chunk's last tensor is the one before.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
         return {resident_,
@@ -177,7 +177,8 @@ public:
                               : detail::list_ranks_problem(list_->ranks, ranks.count);
     }
 
-    /// Returns f(division) for the division over `ranks`. Throws precondition_error if there are no ranks.
+    /// Returns `f(d)` for the tensors' division `d` over `ranks`: a tensor_division or a list_division. Throws
+    /// precondition_error unless `ranks.count` > 0.
     template <class F>
     auto divided(const sharing_ranks& ranks, F f) const {
         if (ranks.count < 1) {

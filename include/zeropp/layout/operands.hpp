@@ -139,12 +139,12 @@ struct array_operand {
     bool overlaps(const view<U, Space>& memory) const {
         return overlap(array, memory);
     }
-    /// True if the array overlaps `full` but begins elsewhere.
+    /// True if the array shares memory with `full` but does not begin where `full` begins.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
         return overlaps_but_at(full.array, 0, array);
     }
-    /// True if the array overlaps `full` but does not begin at the shard of `rank` in `full`.
+    /// True if the array shares memory with `full` but does not begin at the shard of `rank` in `full`.
     template <class U>
     bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
         return overlaps_but_at(full.array, d.part().offset(rank), array);

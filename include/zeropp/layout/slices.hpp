@@ -11,17 +11,17 @@
 
 namespace zeropp {
 
-/// The elements of one tensor in each message: elements [begin, begin + count) of the message's shard of that tensor,
-/// or fewer at the shard's end.
+/// The elements of one tensor in each message: elements [begin, begin + count) of the message's shard of that tensor. A
+/// shard that ends before has fewer.
 struct section {
     partition part;
     /// Distance between successive ranks' shards in memory, in elements; 0 if memory holds one rank's shard.
     std::size_t stride;
     std::size_t begin;
     std::size_t count;
-    /// Where the elements lie in each message.
+    /// Place of these elements in each message.
     message_place place;
-    /// Where the tensor lies in messages of whole shards.
+    /// Place of the tensor's shard in a message that has whole shards.
     message_place of_whole;
 
     /// Offset in memory of the elements of one shard, from the tensor's first element. `place_in_memory` is the shard's
@@ -59,16 +59,16 @@ struct slices {
     /// Index of the s-th slot's shard among the shards in memory.
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
-    /// Offset in the tensor of the s-th slot's elements.
+    /// Offset in the tensor, in elements, of the s-th slot's message.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(rank(s)); }
-    /// Number of elements of the s-th slot.
+    /// Number of elements in the s-th slot's message.
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int s) const { return only().size(rank(s)); }
 
-    /// These elements in the messages of `n` slots of order `of`, from slot `first` on.
+    /// Equal slices for the messages of `n` slots of order `of`, from slot `first` on.
     constexpr slices in_slots(const slice_order& of, int first, int n) const {
         return {part, of, begin, count, first, n, origin};
     }
-    /// These elements in one slot, of rank `r`, for memory that holds only the shard of `r`.
+    /// Equal slices for the message of rank `r` alone, and for memory that holds only the shard of `r`.
     constexpr slices in_own(int r) const { return single(part.size(r), begin, count, part.offset(r)); }
 
     /// False: the elements are of a single tensor. list_slices has the members below, too.
@@ -93,7 +93,7 @@ struct slices {
     constexpr ZEROPP_HOST_DEVICE message_place last() const { return {}; }
     /// Number of elements of the tensor in a message.
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return count; }
-    /// These elements in the `n` slots from the s-th on. The ranks of these slots must be `apart` apart.
+    /// Equal slices for the `n` slots from the s-th on. The ranks of these slots must be `apart` apart.
     constexpr slices even_slots(int s, int n, int apart) const {
         return in_slots(detail::evenly(rank(s), n, apart), n, n);
     }
@@ -107,21 +107,23 @@ struct segment {
     partition part;
     /// Distance between successive ranks' shards in memory, in elements.
     std::size_t stride;
-    /// Where the tensor lies in messages of whole shards.
+    /// Place of the tensor's shard in a message that has whole shards.
     message_place place;
 };
 
-/// Elements of a list's shards, in the messages of `slots` consecutive slots. They begin with element `begin` of tensor
-/// `first` and end before element `end` of tensor `first + tensors - 1`. Refers to segments in the execution's memory.
+/// Elements of a list's shards, in the messages of `slots` consecutive slots. The elements begin with element `begin`
+/// of tensor `first` and end before element `end` of tensor `first + tensors - 1`. `segments` has the division of each
+/// tensor, in the execution's memory.
 struct list_slices {
     const segment* segments;
     std::size_t first;
     std::size_t tensors;
     std::size_t begin;
     std::size_t end;
-    /// Where the first tensor lies in messages of whole shards: a copy, for code that cannot read `segments`.
+    /// Place of the first tensor's shard in a message that has whole shards. A copy, for code that cannot read
+    /// `segments`.
     message_place first_place;
-    /// Where the last tensor lies in messages of whole shards.
+    /// Place of the last tensor's shard in a message that has whole shards.
     message_place last_place;
     slice_order order{};
     int first_slot = 0;
@@ -148,7 +150,7 @@ struct list_slices {
     /// Index in the list of the i-th tensor in these messages.
     constexpr ZEROPP_HOST_DEVICE std::size_t tensor(std::size_t i) const { return first + i; }
     /// Index, among the tensors in these messages, of the tensor that owns block `block` of `size` elements. Padding
-    /// belongs to the tensor before it. Requires at least one tensor.
+    /// belongs to the preceding tensor. Requires at least one tensor.
     constexpr ZEROPP_HOST_DEVICE std::size_t section_of(std::size_t block, std::size_t size) const {
         std::size_t low = 0;
         for (std::size_t high = tensors; high - low > 1;) {
@@ -176,7 +178,7 @@ struct list_slices {
     }
     /// Number of elements of the last tensor in a message.
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return tensors == 1 ? end - begin : end; }
-    /// These elements in the messages of `n` slots of order `of`, from slot `first_of_run` on.
+    /// Equal slices for the messages of `n` slots of order `of`, from slot `first_of_run` on.
     constexpr list_slices in_slots(const slice_order& of, int first_of_run, int n) const {
         list_slices run = *this;
         run.order = of;
@@ -184,13 +186,13 @@ struct list_slices {
         run.slots = n;
         return run;
     }
-    /// These elements in one slot, of rank `r`, for memory that holds only the shards of `r`.
+    /// Equal slices for the message of rank `r` alone, and for memory that holds only the shards of `r`.
     constexpr list_slices in_own(int r) const {
         list_slices run = in_slots({}, r, 1);
         run.own = true;
         return run;
     }
-    /// These elements in the `n` slots from the s-th on, by an order without a table. Ranks of these slots must be
+    /// Equal slices for the `n` slots from the s-th on, by an order without a table. The ranks of these slots must be
     /// `apart` apart.
     constexpr list_slices even_slots(int s, int n, int apart) const {
         return in_slots(detail::evenly(rank(s), n, apart), n, n);
@@ -209,7 +211,7 @@ private:
 template <class Slices>
 struct packed_slices : Slices {
     std::size_t stride;
-    /// Index in memory of the first slot's shard.
+    /// Index of the first slot's shard among the shards in memory.
     int first_place = 0;
 
     /// Index of the s-th slot's shard among the shards in memory.
@@ -225,13 +227,13 @@ struct packed_slices : Slices {
         of.stride = of.part.slice_size();
         return Slices::index(of, s);
     }
-    /// These elements in the `n` slots from the s-th on. The ranks of these slots must be `apart` apart.
+    /// Equal slices for the `n` slots from the s-th on. The ranks of these slots must be `apart` apart.
     constexpr packed_slices even_slots(int s, int n, int apart) const {
         return {Slices::even_slots(s, n, apart), stride, in_memory(s)};
     }
 };
 
-/// Addresses of a list's tensors, in the execution's memory: the tensor argument of codec functions for list_slices.
+/// Table of the addresses of a list's tensors, in the execution's memory. Codec functions take it with list_slices.
 template <class T>
 struct tensor_table {
     T* const* tensors;

@@ -36,7 +36,7 @@ std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     return table;
 }
 
-/// A copy in `Space` of host memory `table`. Allocates and blocks.
+/// New memory in `Space` with a copy of `table`, which is host memory. Allocates and blocks.
 template <class Space>
 workspace<Space> resident(std::span<const std::byte> table) {
     workspace<Space> memory(table.size());
@@ -44,7 +44,8 @@ workspace<Space> resident(std::span<const std::byte> table) {
     return memory;
 }
 
-/// A copy in `Space` of host memory `table`, from `resource` and in the order of `exec`. Does not block.
+/// New memory in `Space` with a copy of `table`, which is host memory. Allocates from `resource`, in the order of
+/// `exec`. Does not block.
 template <class Space, class Exec, class Resource>
 workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Resource& resource) {
     workspace<Space> memory(table.size(), exec, resource);
@@ -59,7 +60,7 @@ struct group_segments {
     /// Division of each tensor over groups of the first size, then over groups of the second size, and so on.
     std::span<const segment> segments;
 
-    /// Division of each tensor over a group of `size` ranks. Not to be used unless `problem(size)` is empty.
+    /// Division of each tensor over a group of `size` ranks. Requires an empty `problem(size)`.
     std::span<const segment> of(int size) const {
         if (sizes.empty()) return {};
         const std::size_t tensors = segments.size() / sizes.size();
@@ -91,7 +92,7 @@ struct division {
 /// One tensor of a tensor_list: its array and its division.
 template <class T, class Space>
 struct list_tensor {
-    /// Takes any array in `Space`, divided without gaps unless `how` says otherwise.
+    /// Takes any array in `Space`, and its division `how`: by default, shards without gaps.
     template <array_in<Space> Array>
     list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
 
@@ -112,7 +113,8 @@ struct list_tensor {
 ///
 /// For a list of one call, the constructors take `memory...`: an execution and a resource, such as a cuda_stream and a
 /// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without
-/// blocking. The list may end before its work does, but the resource must not. CUDA graphs cannot capture this.
+/// blocking. The list may end before its work does, but the resource must not. CUDA graphs cannot capture such a
+/// constructor.
 template <class T, class Space = host_space>
 class tensor_list {
 public:

@@ -25,10 +25,10 @@ struct column_rounds {
     constexpr int count() const { return (columns - 1) / ranks + 1; }
     /// First column of a round. The last round ends with the last column.
     constexpr int first(int round) const { return std::min(round * ranks, columns - ranks); }
-    /// Column that the rank with `index` has in a round.
+    /// Column that the rank with index `index` in its group has in a round.
     constexpr int column(int round, int index) const { return first(round) + index; }
-    /// True if the rank with `index` serves its column of this round. False if the column belongs to the round before:
-    /// the last round moves that column within the node again, so that all rounds have messages of one size.
+    /// True if the rank with `index` serves its column of this round. False if the column belongs to the round before.
+    /// The last round then moves the column within the node again, so that all rounds have messages of one size.
     constexpr bool serves(int round, int index) const { return column(round, index) >= round * ranks; }
     /// Number of columns that the rank with `index` serves: one for each round, perhaps none for the last.
     constexpr int served(int index) const { return count() - (serves(count() - 1, index) ? 0 : 1); }
@@ -57,7 +57,7 @@ struct slot_range {
     int place = 0;
 };
 
-/// The slots that a rank serves, one range for each column, its own column first. Before the intra-node hop, an
+/// The slots that a rank serves, one range for each column, the rank's own column first. Before the intra-node hop, an
 /// all-gather has brought the messages of these slots to the rank. A reduction sums these messages on the rank.
 struct served_slots {
     column_rounds rounds;

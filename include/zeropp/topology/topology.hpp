@@ -163,7 +163,8 @@ namespace detail {
 template <class T, int Levels>
 using by_level = std::array<T, static_cast<std::size_t>(Levels)>;
 
-/// The `topology_digest` of `ranks`, from the group and index of every rank, and from the extents beyond level 1.
+/// Hash (`topology_digest`) of `ranks`: of the group and index of every rank, and of the numbers of groups along levels
+/// beyond 1.
 template <class Topology>
 constexpr std::uint64_t digest_of_places(const Topology& ranks) {
     std::uint64_t digest = 0xcbf29ce484222325;

@@ -97,7 +97,7 @@ public:
     }
 
 private:
-    /// One rank's call and problem, as the bytes that it sends to the others.
+    /// One rank's call and problem, in the form in which the rank sends them to the others.
     struct statement {
         collective_call call;
         char problem[256] = {};

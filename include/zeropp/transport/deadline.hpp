@@ -14,7 +14,7 @@
 
 namespace zeropp {
 
-/// Options of a transport and of its splits.
+/// Options of a transport, which its splits and survivors' transports keep.
 struct transport_options {
     /// Longest time for an operation, from its turn on its execution until its end, and for a split. After that time,
     /// the operation or split throws timeout_error. Zero means no deadline.

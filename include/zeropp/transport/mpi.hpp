@@ -49,8 +49,8 @@ private:
 
 namespace detail {
 
-/// Throws unless `code`, the result of the MPI function `call`, is MPI_SUCCESS: peer_error if a process has failed or a
-/// rank has called `shrink`, else mpi_error.
+/// Throws unless `code`, the result of the MPI function `call`, is MPI_SUCCESS. Throws peer_error if a process has
+/// failed or a rank has called `shrink`, else mpi_error.
 inline void require_mpi(int code, const char* call) {
     if (code == MPI_SUCCESS) return;
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI

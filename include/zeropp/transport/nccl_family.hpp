@@ -113,7 +113,7 @@ struct nccl_family::state {
 
     state(ncclComm_t c, bool own, std::shared_ptr<nccl_family> f, call_log l)
         : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
-        // If this constructor throws, no destructor aborts the communicator.
+        // Aborts the communicator here: if this constructor throws, no destructor does so.
         try {
             require_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
             require_nccl(ncclCommCount(comm, &size), "ncclCommCount", comm);
@@ -128,7 +128,7 @@ struct nccl_family::state {
         if (owned && comm != nullptr && relatives->failure.any()) {
             ncclCommAbort(std::exchange(comm, nullptr));
         } else if (owned && comm != nullptr) {
-            // ncclCommDestroy would wait for work that never ends.
+            // After an error or without progress, ncclCommDestroy would wait for work that never ends.
             const ncclResult_t code = noticed();
             if (code == ncclSuccess && finalized()) {
                 ncclCommDestroy(std::exchange(comm, nullptr));
@@ -173,7 +173,7 @@ struct nccl_family::state {
         if (code != ncclSuccess) fail(call, code);
     }
 
-    /// Result of the last operations as NCCL knows it now; ncclSuccess while they run.
+    /// Result of the communicator's operations as NCCL knows it now; ncclSuccess while they run.
     ncclResult_t noticed() const {
         const ncclResult_t code = nccl_result(comm);
         return code == ncclInProgress ? ncclSuccess : code;

@@ -47,7 +47,7 @@ struct operation {
     friend bool operator==(const operation&, const operation&) = default;
 };
 
-/// A transport with one function for all operations that move bytes, on executions of type E:
+/// A transport with one function for all operations that move bytes, on executions of type E.
 ///   `move(exec, what, send, recv)` runs `what`, which is no split. See transport_on and broadcasting_transport_on
 template <class T, class E>
 concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
@@ -156,12 +156,12 @@ private:
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // the root's `begun` after this transport's last collective; 0: none
+        std::uint64_t began = 0;  // number of this transport's last collective in the root's count `begun`; 0: none
         std::uint64_t operations = 0;
         std::shared_ptr<entry> above;  // entry of the transport from which this one was split
         entry* root = nullptr;         // entry of the first transport in the chain of splits; nullptr in that entry
-        std::mutex mutex;              // in the root: guards the entries of all its splits
-        std::uint64_t begun = 0;       // in the root: number of collectives on it and all its splits
+        std::mutex mutex;              // in the root entry: guards the entries of all splits
+        std::uint64_t begun = 0;       // in the root entry: number of collectives on all transports
     };
 
     entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }

@@ -24,10 +24,11 @@ namespace zeropp {
 
 /// Runs a transport's operations over a wire, one at a time. Serves all peers at once; messages travel in pieces.
 ///
-/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: the peer ran
-/// the same operation, and its wire has completed all sends. Ranks that ran different operations throw
-/// precondition_error, unless the deadline passes first. A rank that gives up tells its peers, which throw the same
-/// timeout_error, or peer_error for another cause. So no operation succeeds with bytes of a rank that has given up.
+/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer. It says that
+/// the peer ran the same operation, and that the peer's wire has completed all sends. Ranks that ran different
+/// operations throw precondition_error, unless the deadline passes first. A rank that gives up tells its peers, which
+/// throw the same timeout_error, or peer_error for another cause. So no operation succeeds with bytes of a rank that
+/// has given up.
 ///
 /// Every error of an operation is final, except a message of wrong length if the operation otherwise completes. After a
 /// final error, the whole family (exchanges split from one another) throws that error again.

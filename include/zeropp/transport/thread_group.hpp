@@ -83,7 +83,7 @@ private:
         failing = since;
     }
 
-    /// Ends the meetings of all groups with `cause`, which does not change any more.
+    /// Makes waiting and later meetings of all groups throw `cause`, which is set and does not change any more.
     void end_groups();
 
     /// Families of survivors to which `rank` belongs, and the rank's number in each.
@@ -188,7 +188,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         if (generation == mine) std::rethrow_exception(cause);
     }
 
-    /// World ranks that have not come to the next meeting.
+    /// World ranks of this group that have not come to the next meeting.
     [[gnu::cold]] std::vector<int> missing() const {
         std::vector<int> ranks;
         for (std::size_t r = 0; r != met.size(); ++r) {
@@ -222,8 +222,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return relatives->presence[static_cast<std::size_t>(world_rank(rank))];
     }
 
-    /// Meets the other ranks, and enqueues on `exec` the copies of all messages to this rank. Streams wait for one
-    /// another by events. The calling thread waits for the other ranks, and not for work on streams.
+    /// Meets the other ranks for the operation `what`, and enqueues on `exec` the copies of all messages to this rank.
+    /// Streams wait for one another by events. The calling thread waits for the other ranks, and not for work on
+    /// streams.
     template <class E>
     void exchange(const E& exec, int rank, const operation_in_call& what, const std::byte* send, std::byte* recv) {
         const thread_presence::in_operation here(presence_of(rank));
@@ -251,7 +252,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
             failure = std::current_exception();
         }
         if constexpr (!std::same_as<E, host>) {
-            // Not `meet`, which can throw: a rank with a failure must come too, because the others wait for its event.
+            // Waits without `meet`, which can throw. A rank with a failure must come too, because the others wait for
+            // its event.
             {
                 const together until_all_have_recorded(*this);
             }

@@ -79,8 +79,9 @@ public:
         return {thread_transport(std::move(survivors), static_cast<int>(self - ranks.begin()), {}), std::move(ranks)};
     }
 
-    /// Makes every waiting or later call throw peer_error of `reason`, on all ranks: of all transports that were split
-    /// from one another, and of the transports that this rank and other survivors have got from `shrink`.
+    /// Makes every waiting or later call throw peer_error with the text `reason`, on all ranks. This covers all
+    /// transports that were split from one another, and the transports that this rank and other survivors have got from
+    /// `shrink`.
     void abort(const std::string& reason) {
         group_->relatives->abort(group_->world_rank(rank_), std::make_exception_ptr(peer_error(reason)));
     }

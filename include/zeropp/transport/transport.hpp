@@ -190,7 +190,8 @@ void begin_collective(T& transport, const collective_call& call, const std::stri
 }
 
 /// Blocks until `exec` has completed all its work, including operations of `transport`; throws the exception of failed
-/// work. Calls the transport's member `wait` if there is one: operations may never end by themselves.
+/// work. Calls the transport's member `wait` if there is one, because operations on a failed network may never end by
+/// themselves.
 template <class T, execution E>
 void wait_for(T& transport, const E& exec) {
     if constexpr (requires { transport.wait(exec); }) {

@@ -106,7 +106,8 @@ public:
     }
 
 protected:
-    /// Blocks until all ranks have called `meet`, within the timeout. Returns at once without a timeout.
+    /// Blocks until all ranks have called `meet`; throws timeout_error after the timeout. Returns at once without a
+    /// timeout.
     void meet() const { peers_->meet({operation::split}); }
 
 private:
