@@ -28,8 +28,8 @@ struct message_place {
         return {elements + round_up(count, alignment), tensors + 1};
     }
 
-    /// Number of blocks of `size` elements, a power of two, reserved for the preceding tensors; at least their actual
-    /// number. No block spans two tensors, so each tensor's last block may be short.
+    /// Number of blocks of `size` elements, a power of two, reserved for the preceding tensors. These tensors have at
+    /// most as many blocks. No block spans two tensors, so each tensor's last block may be short.
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks(std::size_t size) const {
         return (elements + tensors * (size > alignment ? size - alignment : 0)) / size;
     }
@@ -63,13 +63,13 @@ struct wire_layout {
     std::size_t elements;
     /// Sum of the blocks reserved for the preceding tensors and the blocks of the last tensor.
     std::size_t blocks;
-    /// End of the codes in bytes.
+    /// Offset in bytes, from the message's beginning, of the end of the codes.
     std::size_t codes_end;
-    /// Offset of the parameters in bytes.
+    /// Offset in bytes of the blocks' parameters.
     std::size_t params_offset;
-    /// End of the parameters in bytes.
+    /// Offset in bytes of the end of the parameters.
     std::size_t params_end;
-    /// Bytes of the whole message.
+    /// Number of bytes of the whole message.
     std::size_t bytes;
 
     /// Layout of a message with `n` elements in its last tensor, which lies at `last`.
@@ -95,7 +95,7 @@ struct wire_layout {
     }
 };
 
-/// Bytes, equal on every rank, of a message with `n` elements in its last tensor, which lies at `last`.
+/// Number of bytes, equal on every rank, of a message with `n` elements in its last tensor, which lies at `last`.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::size_t wire_bytes(const Q&, std::size_t n, const message_place& last = {}) {
     return wire_layout<Q>(n, last).bytes;

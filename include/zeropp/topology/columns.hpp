@@ -57,8 +57,9 @@ struct slot_range {
     int place = 0;
 };
 
-/// The slots that a rank serves, one range for each column, the rank's own column first. Before the intra-node hop, an
-/// all-gather has brought the messages of these slots to the rank. A reduction sums these messages on the rank.
+/// The slots that a rank serves: it moves their messages between groups. One range for each column, the rank's own
+/// column first. Before the intra-node hop, an all-gather has brought the messages of these slots to the rank. A
+/// reduction sums these messages on the rank.
 struct served_slots {
     column_rounds rounds;
     int index;
@@ -69,7 +70,7 @@ struct served_slots {
     constexpr slot_range operator[](int i) const { return {rounds.column(i, index) * groups, groups, i * groups}; }
 };
 
-/// Slots that `rank` serves.
+/// Slots that `rank` serves: the rank moves messages of these slots between groups.
 template <topology Topology>
 constexpr served_slots served_by(const Topology& ranks, int rank) {
     return {rounds_of(ranks, ranks.group_of(rank)), ranks.index_of(rank), ranks.groups()};
@@ -88,7 +89,7 @@ void for_each_served(const Topology& ranks, int rank, F f) {
     }
 }
 
-/// Largest number of slots that a rank serves.
+/// Largest number of slots that a rank serves, which means that it moves messages of these slots between groups.
 template <topology Topology>
 constexpr std::size_t most_served(const Topology& ranks) {
     return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());

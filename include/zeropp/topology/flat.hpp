@@ -15,7 +15,7 @@ class flat {
 public:
     static constexpr int levels = 1;
 
-    /// Throws precondition_error unless size > 0.
+    /// Makes a group of `size` ranks. Throws precondition_error unless size > 0.
     explicit flat(int size) : size_(size) {
         if (size < 1) throw precondition_error("flat", "at least 1 rank", std::to_string(size));
     }

@@ -17,13 +17,13 @@ namespace zeropp {
 
 /// The first groups of a topology, such as trainers. The ranks of these groups own the shards. The ranks of other
 /// groups, such as servers of the trained model, hold copies. A shard_owners is itself a topology: the owners as a
-/// world, numbered in rank order, over which `partition` divides tensors. It can replace a topology in a
+/// world, numbered in rank order, over which `partition` divides tensors. A shard_owners can replace a topology in a
 /// secondary_replica, in sizes of storage and scratch, and in a tensor_list of whole tensors.
 class shard_owners {
 public:
     static constexpr int levels = 2;
 
-    /// A single rank, which owns all shards.
+    /// Makes a topology of a single rank, which owns all shards.
     shard_owners() = default;
 
     /// Makes the ranks of the first `groups` groups of `ranks` the owners. With three levels, these must be all groups.
@@ -68,7 +68,8 @@ public:
     friend bool has_hop(const shard_owners& ranks, int level) { return zeropp::has_hop(ranks.all(), level); }
     /// Largest number of rounds of a group, of owners or not.
     friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
-    /// Owners' slots that `rank`, one of the ranks of `all()`, serves.
+    /// Slots of owners that `rank`, one of the ranks of `all()`, serves: it moves messages of these slots between
+    /// groups.
     friend served_slots served_by(const shard_owners& ranks, int rank) {
         served_slots served = zeropp::served_by(ranks.all(), rank);
         served.groups = ranks.groups();

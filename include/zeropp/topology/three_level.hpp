@@ -19,16 +19,17 @@
 
 namespace zeropp {
 
-/// Sites of nodes of ranks: links are fast within a node, slower between the nodes of a site, and slowest between
+/// A topology of sites of nodes: links are fast within a node, slower between the nodes of a site, and slowest between
 /// sites. All sites have equally many nodes; with several sites, all nodes have equally many ranks. Collectives take
-/// three hops. With one site, they take two, and nodes may differ in size. A site may also be a pod of NVLink domains.
+/// three hops. With one site, collectives take two hops, and nodes may differ in size. A site may also be a pod of
+/// NVLink domains.
 class three_level {
 public:
     static constexpr int levels = 3;
 
     three_level() : three_level(two_level()) {}
 
-    /// One site of `nodes`, in which every rank keeps its node and index.
+    /// Makes one site of `nodes`, in which every rank keeps its node and index.
     three_level(two_level nodes) : nodes_(std::move(nodes)), sites_(1, nodes_.groups()) { number_slots(); }
 
     /// Makes `sites` sites of `nodes_per_site` nodes of `ranks_per_node` ranks, all of consecutive ranks. Throws

@@ -26,7 +26,7 @@ struct slice_order {
     int group_stride = 1;
     /// Distance between successive ranks of a group.
     int index_stride = 1;
-    /// Rank of each slot; nullptr if the strides give the ranks.
+    /// [slot]: rank of the slot; nullptr if the strides give the ranks.
     const int* table = nullptr;
 
     /// Rank of `slot`. If the group has no rank of this index: the number of ranks, or more.
@@ -42,14 +42,15 @@ constexpr slice_order evenly(int first, int n, int apart) {
 }
 }  // namespace detail
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices are in
-/// the order of ranks. A regular value.
+/// A topology: a map between the ranks of a world and pairs (group, index in group). Groups are nodes, with fast links.
+/// Indices are in the order of ranks. A regular value.
 ///
-/// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level has the slowest links.
-/// Ranks that differ in the coordinate of one level only are peers along that level. Groups may differ in size if no
-/// level beyond 1 has several peers. With one or two levels, groups are numbered by their lowest rank. With more
-/// levels, groups form a grid of equal extents. Then a group's number is mixed radix, and the coordinate of level 1 is
-/// the most significant. If at most one level has several peers, each rank's slot has the number of the rank.
+/// `levels` is the number of kinds of links, which are numbered from the fastest: level 0 joins the ranks of a group,
+/// and the last level has the slowest links. Ranks that differ in the coordinate of one level only are peers along that
+/// level. Groups may differ in size if no level beyond 1 has several peers. With one or two levels, groups are numbered
+/// by their lowest rank. With more levels, groups form a grid of equal extents. Then a group's number is mixed radix,
+/// and the coordinate of level 1 is the most significant. If at most one level has several peers, each rank's slot has
+/// the number of the rank.
 ///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups

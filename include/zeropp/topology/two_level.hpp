@@ -89,7 +89,7 @@ private:
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         require_ranks(node_of_rank.size());
         // No std::sort: it takes longer to compile than the rest of this constructor.
-        std::vector<int> names;  // [g]: name of group g
+        std::vector<int> names;  // [g]: number in `node_of_rank` that names group g
         int highest = 0;         // highest of `names`
         std::size_t group = 0;
         for (const int name : node_of_rank) {
@@ -123,7 +123,7 @@ private:
         }
         group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
         index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
-        // The ranks that strides give must fit an int.
+        // Strides are usable only if all ranks that they give fit an int.
         regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
         for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
             // Every number from size() on stands for no rank.
