@@ -11,7 +11,7 @@
 
 namespace zeropp {
 
-/// Given as a number of chunks, lets the library choose the number (`automatic_chunks`).
+/// A value for a number of chunks: lets the library choose the number by `automatic_chunks`.
 inline constexpr int auto_chunks = -1;
 
 /// Best number of chunks if two hops overlap: sqrt(`message_bytes` / 32 KiB), rounded down, from 1 to 16.
@@ -28,16 +28,17 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
     return chunks;
 }
 
-/// True if an all-reduce should be one-shot. A shard's message has `first_hop_bytes` bytes on the first hop, and
+/// True if an all-reduce of `ranks` ranks should be one-shot: gather all tensors and sum them. Two-shot is a
+/// reduce-scatter and an all-gather. A shard's message has `first_hop_bytes` bytes on the first hop, and
 /// `all_gather_bytes` in the all-gather phase of two-shot. Two ranks prefer one-shot if it sends no more bytes, because
-/// it has one phase less. Any ranks prefer one-shot if all their messages together have at most 128 KiB. Receiving the
-/// messages then costs less than starting a second phase. Measured (bench/all_reduce.sh).
+/// one-shot has one phase less. Any number of ranks prefers one-shot if all their messages together have at most 128
+/// KiB. Receiving the messages then costs less than starting a second phase. Measured (bench/all_reduce.sh).
 constexpr bool prefers_one_shot(int ranks, std::size_t first_hop_bytes, std::size_t all_gather_bytes) {
     const auto n = static_cast<std::size_t>(ranks);
     return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || first_hop_bytes <= std::size_t{128} * 1024 / (n * n);
 }
 
-/// Chunks of a shard: at most `wanted_chunks`, perhaps fewer, because they have whole blocks. An empty shard has none.
+/// Division of a shard into chunks of whole blocks: perhaps fewer chunks than wanted. An empty shard has no chunks.
 struct chunking {
     /// Number of elements of the shard.
     std::size_t size;
@@ -46,7 +47,8 @@ struct chunking {
     /// Number of chunks.
     std::size_t chunks = 0;
 
-    /// Cuts `elements` elements between blocks of `block` > 0 elements. `wanted_chunks` below 1 counts as 1.
+    /// Cuts a shard of `elements` elements into at most `wanted_chunks` chunks, between blocks of `block` > 0 elements.
+    /// `wanted_chunks` below 1 counts as 1.
     constexpr chunking(std::size_t elements, int wanted_chunks, std::size_t block) : size(elements) {
         if (size == 0) return;
         chunk = round_up(ceil_div(size, static_cast<std::size_t>(std::max(wanted_chunks, 1))), block);
@@ -65,8 +67,8 @@ struct chunking {
 
 namespace detail {
 
-/// Number of chunks: `wanted`. For `auto_chunks`: automatic_chunks(`message_bytes`) if `overlaps` is true and the last
-/// of several levels has a hop, otherwise 1.
+/// Number of chunks of a call: `wanted`, unless this is `auto_chunks`. Then automatic_chunks(`message_bytes`) if the
+/// call overlaps hops (`overlaps`) and the last of several levels has a hop. Otherwise 1.
 template <topology Topology>
 constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
     if (wanted != auto_chunks) return wanted;

@@ -21,26 +21,27 @@ namespace zeropp {
 
 namespace detail {
 
-/// Division of one tensor into whole shards.
+/// Division of one tensor over ranks, into whole shards.
 class tensor_division {
 public:
     tensor_division(std::size_t elements, int ranks) : part_(elements, ranks) {}
 
     std::size_t elements() const { return part_.count(); }
-    /// Number of elements of the largest shard. Named for lists: their last tensor decides the size of messages.
+    /// Number of elements of the largest shard. The name is list_division's: in a list, the last tensor decides the
+    /// size of messages.
     std::size_t last_count() const { return part_.slice_size(); }
     static message_place last() { return {}; }
     const partition& part() const { return part_; }
-    /// Text that must be equal on all ranks, besides the number of elements: none.
+    /// Text that must be equal on all ranks, besides the number of elements: empty for one tensor.
     static short_text text() { return {}; }
 
-    /// Chunks of every shard, in whole blocks of `block` elements.
+    /// Division of every shard into at most `wanted` chunks of whole blocks of `block` elements.
     class chunks {
     public:
         chunks(const tensor_division& of, int wanted, std::size_t block)
             : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
         std::size_t size() const { return cut_.chunks; }
-        /// The chunks of another tensor of equal size.
+        /// Returns this division, which another tensor of equal size has, too.
         const chunks& of(const tensor_division&) const { return *this; }
         slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
 
@@ -53,7 +54,8 @@ private:
     partition part_;
 };
 
-/// Chunks of the shards of all tensors of a list, one tensor behind the other, cut between blocks of `block` elements.
+/// Division of a list's shards into chunks. The shards of all tensors follow one another, and are cut between blocks of
+/// `block` elements.
 class list_chunks {
 public:
     template <class Division>
@@ -66,7 +68,7 @@ public:
     }
     std::size_t size() const { return size_; }
 
-    /// The chunks of another list with tensors of equal sizes.
+    /// This division for another list with tensors of equal sizes.
     template <class Division>
     list_chunks of(const Division& others) const {
         list_chunks chunks = *this;
@@ -78,7 +80,7 @@ public:
     list_slices operator[](std::size_t c) const {
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
-        // If the chunk ends where a tensor begins, the tensor before is its last.
+        // If the chunk ends where a tensor begins, the chunk's last tensor is the one before.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
         return {resident_,
@@ -96,7 +98,8 @@ private:
         std::size_t begin;
     };
 
-    /// Boundary of chunks near element `e`: the begin of the block of `e`. No two are equal: chunks have whole blocks.
+    /// Boundary between two chunks: the first element of the block that contains element `e` of the shards. No two
+    /// boundaries are equal, because chunks have whole blocks.
     point at(std::size_t e) const {
         std::size_t tensor = 0;
         for (std::size_t end = segments_.size(); end - tensor > 1;) {
@@ -113,7 +116,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Division of a list's tensors into whole shards. Refers to the list.
+/// Division of a list's tensors over ranks, into whole shards. Refers to the list.
 class list_division {
 public:
     using chunks = list_chunks;
@@ -141,7 +144,8 @@ private:
     std::uint64_t digest_;
 };
 
-/// Why a list over `given` ranks, 0 for shards, is no list of whole tensors over `ranks` ranks; empty if it is.
+/// Reason why a list is no list of whole tensors over `ranks` ranks; empty if it is one. `given` is the list's number
+/// of ranks, 0 for a list of shards.
 [[gnu::cold]] inline std::string list_ranks_problem(int given, int ranks) {
     if (given == ranks) return {};
     return "expected a list of whole tensors over " + std::to_string(ranks) + " ranks, given " +
@@ -150,13 +154,14 @@ private:
 
 }  // namespace detail
 
-/// The ranks over which whole tensors are divided: all ranks, or those in a group.
+/// Number of ranks over which whole tensors are divided: all ranks or, if `of_group`, the ranks of a group.
 struct sharing_ranks {
     int count;
     bool of_group = false;
 };
 
-/// Sizes of tensors, for `*_workspace_bytes`. Converts from an element count or a tensor_list; refers to the list.
+/// Sizes of the tensors of a call, for functions that return the bytes of workspaces. Converts from an element count or
+/// a tensor_list; refers to the list.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
@@ -165,14 +170,15 @@ public:
         : elements_(list.elements()),
           list_(list_shape{list.over_ranks(), list.over_groups(), list.ranks(), list.digest()}) {}
 
-    /// Why the tensors cannot be divided over `ranks`, as "expected ..., given ..."; empty if they can.
+    /// Reason why the tensors cannot be divided over `ranks`, as "expected ..., given ..."; empty if they can.
     std::string problem(const sharing_ranks& ranks) const {
         if (!list_) return {};
         return ranks.of_group ? list_->groups.problem(ranks.count)
                               : detail::list_ranks_problem(list_->ranks, ranks.count);
     }
 
-    /// Returns f(division) for the division over `ranks`. Throws precondition_error if there are no ranks.
+    /// Returns `f(d)` for the tensors' division `d` over `ranks`: a tensor_division or a list_division. Throws
+    /// precondition_error unless `ranks.count` > 0.
     template <class F>
     auto divided(const sharing_ranks& ranks, F f) const {
         if (ranks.count < 1) {

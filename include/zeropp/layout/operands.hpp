@@ -30,11 +30,12 @@ template <class R, class Space>
 concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>;
 }  // namespace detail
 
-/// An array or a tensor_list in `Space`.
+/// A tensor argument of a collective: an array or a tensor_list, with its elements in the memory `Space`.
 template <class R, class Space>
 concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 
-/// An array or a tensor_list in `Space` with elements that can be written.
+/// A tensor argument that a collective writes: an array or a tensor_list of elements that are not const, in the memory
+/// `Space`.
 template <class R, class Space>
 concept mutable_tensors_in =
     mutable_array_in<R, Space> ||
@@ -49,7 +50,7 @@ std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
     return list.has_gaps() && list.ranks() != 0 ? static_cast<std::size_t>(list.ranks()) : 1;
 }
 
-/// The r-th array without gaps of tensor t of a list.
+/// View of the r-th of the arrays without gaps in which tensor t of a list lies.
 template <class T, class Space>
 view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, std::size_t r) {
     if (list.ranks() == 0) return list[t];
@@ -73,7 +74,8 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
 }
 
 /// True if a tensor t of `list` shares memory with a tensor u of `others`, unless allowed(t, u). Costs a bisection for
-/// each t, and a look at each u that begins before the end of t, less than `longest_bytes` before its begin.
+/// each t, and a look at each u near t. Such a u begins before the end of t, and less than the longest array of
+/// `others` before the begin of t.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();
@@ -98,7 +100,7 @@ bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
     return overlap(full, part) && static_cast<const void*>(part.data()) != full.data() + offset;
 }
 
-/// An array, as a collective sees it.
+/// An array as a tensor argument of a collective.
 template <class T, class Space>
 struct array_operand {
     using element_type = std::remove_const_t<T>;
@@ -106,26 +108,27 @@ struct array_operand {
 
     view<T, Space> array;
 
-    /// Number of tensors, and each.
+    /// Number of tensors: 1.
     static std::size_t size() { return 1; }
+    /// The only tensor.
     view<T, Space> operator[](std::size_t) const { return array; }
-    /// The array as the tensor argument of a codec.
+    /// Address of the first element: the argument for an array's codec functions.
     T* tensor() const { return array.data(); }
     tensor_division divided(const sharing_ranks& ranks) const { return {array.size(), ranks.count}; }
     tensors_shape shape() const { return array.size(); }
     std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
-    /// Why the array cannot be a whole tensor for a topology, as "expected ..., given ..."; empty if it can.
+    /// Reason why the array cannot be a whole tensor for a topology, as "expected ..., given ..."; empty if it can.
     template <topology Topology>
     static std::string whole_problem(const Topology&) {
         return {};
     }
-    /// Why the array cannot be the shard of `rank`; empty if it can.
+    /// Reason why the array cannot be the shard of `rank` in the division `d`; empty if it can.
     std::string shard_problem(const tensor_division& d, int rank) const {
         return array.size() == d.part().size(rank) ? std::string()
                                                    : zeropp::shard_problem(d.part(), rank, array.size());
     }
-    /// Why the array cannot take a result of the size of `full`; empty if it can.
+    /// Reason why the array cannot take a result of the size of `full`; empty if it can.
     template <class U, topology Topology>
     std::string same_problem(const array_operand<U, Space>& full, const Topology&) const {
         if (array.size() == full.array.size()) return {};
@@ -136,19 +139,19 @@ struct array_operand {
     bool overlaps(const view<U, Space>& memory) const {
         return overlap(array, memory);
     }
-    /// True if the array overlaps `full` but begins elsewhere.
+    /// True if the array shares memory with `full` but does not begin where `full` begins.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
         return overlaps_but_at(full.array, 0, array);
     }
-    /// True if the array overlaps `full` but does not begin at the shard of `rank` in `full`.
+    /// True if the array shares memory with `full` but does not begin at the shard of `rank` in `full`.
     template <class U>
     bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
         return overlaps_but_at(full.array, d.part().offset(rank), array);
     }
 };
 
-/// A list, as a collective sees it; members as in array_operand.
+/// A tensor_list as a tensor argument of a collective. array_operand explains the members.
 template <class T, class Space>
 struct list_operand {
     using element_type = std::remove_const_t<T>;
@@ -219,7 +222,7 @@ struct list_operand {
     }
 };
 
-/// The array_operand or list_operand of tensors.
+/// `tensors` as a tensor argument of a collective: a list_operand for a tensor_list, otherwise an array_operand.
 template <class Space, class R>
 auto operand_of(R&& tensors) {
     if constexpr (is_tensor_list<std::remove_cvref_t<R>>) {
@@ -231,11 +234,12 @@ auto operand_of(R&& tensors) {
     }
 }
 
-/// The element type of tensors, without const.
+/// Element type, without const, of an array or tensor_list of type R.
 template <class R, class Space>
 using element_of_tensors = typename decltype(operand_of<Space>(std::declval<R&>()))::element_type;
 
-/// The element type that two tensor arguments of one call share.
+/// Element type of two tensor arguments, of types A and B, of one call. Does not compile unless both have this type,
+/// and both are arrays or both are tensor_lists.
 template <class Space, class A, class B>
 struct shared_element {
     using of_a = decltype(operand_of<Space>(std::declval<A&>()));

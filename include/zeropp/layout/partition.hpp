@@ -13,7 +13,8 @@ namespace zeropp {
 /// ceil(count / ranks) elements; the last ranks may own fewer, or none. `ranks` need not divide `count`.
 class partition {
 public:
-    /// Makes shards of whole rows of `row` elements, as FSDP does along dimension 0. Requires ranks > 0 and row > 0.
+    /// Divides into shards of whole rows of `row` elements, as FSDP does along dimension 0. Requires ranks > 0 and row
+    /// > 0.
     constexpr ZEROPP_HOST_DEVICE partition(std::size_t count, int ranks, std::size_t row = 1)
         : count_(count), slice_(ceil_div(ceil_div(count, row), static_cast<std::size_t>(ranks)) * row), ranks_(ranks) {}
 

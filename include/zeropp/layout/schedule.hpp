@@ -13,8 +13,8 @@
 
 namespace zeropp::detail {
 
-/// Sizes of a call's messages in `Count` formats. Every rank's shard is cut into chunks, between blocks of every
-/// format. Each chunk has a message in each format.
+/// Division of a call into chunks, and sizes of its messages in `Count` formats. Every rank's shard is cut into chunks,
+/// between blocks of every format. Each chunk has a message in each format.
 template <class Division, std::size_t Count>
 struct schedule {
     Division whole;
@@ -24,14 +24,14 @@ struct schedule {
     schedule(const Division& of, int chunks, const std::array<message_format, Count>& in)
         : whole(of), formats(in), cut(of, chunks, std::ranges::max(in, {}, &message_format::block_size).block_size) {}
 
-    /// Bytes of the message of chunk c in format f.
+    /// Number of bytes of the message of chunk c in format f.
     std::size_t bytes(std::size_t c, int f) const { return formats[static_cast<std::size_t>(f)].bytes_of(cut[c]); }
     std::size_t largest(int f) const {
         std::size_t most = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) most = std::max(most, bytes(c, f));
         return most;
     }
-    /// Bytes of all chunks' messages in format f.
+    /// Number of bytes of all chunks' messages in format f, for one slot.
     std::size_t total(int f) const {
         std::size_t sum = 0;
         for (std::size_t c = 0; c != cut.size(); ++c) sum += bytes(c, f);
@@ -49,15 +49,16 @@ struct schedule {
     }
 };
 
-/// bytes(`wanted`). For `auto_chunks`, the larger of bytes(chunks) with and without overlap of hops. `message_bytes`,
-/// the size of a whole shard's message on the last level, then decides the number of chunks.
+/// Most bytes of a call in `wanted` chunks: bytes(`wanted`). For `auto_chunks`, the larger of bytes(c) for the number c
+/// of chunks with overlap of hops, and for the number without. `message_bytes`, the size of a whole shard's message on
+/// the last level, decides these numbers.
 template <topology Topology, class Bytes>
 std::size_t largest_for_chunks(int wanted, const Topology& ranks, std::size_t message_bytes, Bytes bytes) {
     return std::max(bytes(chunks_for(wanted, ranks, message_bytes, false)),
                     bytes(chunks_for(wanted, ranks, message_bytes, true)));
 }
 
-/// Bytes of the messages of all slots and chunks of an all-gather.
+/// Number of bytes of the messages of all slots and chunks of an all-gather.
 template <topology Topology, class Division>
 std::size_t gather_bytes(const Topology& ranks, const schedule<Division, 1>& sizes) {
     return static_cast<std::size_t>(slot_count(ranks)) * sizes.total(0);
@@ -70,9 +71,10 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks, for the slots
-/// of the rank that serves the most. If the update `gathers` whole tensors, messages of all slots in format 1 follow.
-/// These also have room for messages of whole shards, because the update of an empty replica has one chunk.
+/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks. They have room
+/// for the slots of the rank that serves the most. If the update `gathers` whole tensors, messages of all slots in
+/// format 1 follow. The latter also have room for messages of whole shards, because the update of an empty replica has
+/// one chunk.
 template <topology Topology, class Division>
 std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
     // A cut between two tensors of a list drops padding, so chunks can need fewer bytes than one whole message.
@@ -99,8 +101,8 @@ constexpr std::size_t first_hop_of(const Topology& ranks) {
 /// these buffers twice if there are several chunks, which use them in turn.
 template <int Levels>
 struct reduce_buffers {
-    /// Bytes of the buffer to send along each level, and of the buffer to receive: of the rank that sends the most,
-    /// messages to itself included.
+    /// Number of bytes, by level, of the buffer to send, and also of the buffer to receive. They suffice for the rank
+    /// that sends the most, messages to itself included.
     by_level<std::size_t, Levels> sent;
 
     template <topology Topology, class Schedule>
@@ -110,8 +112,8 @@ struct reduce_buffers {
         }
     }
 
-    /// Offset in bytes of the buffer to send along `level`; the buffer to receive follows it. offset(Levels) is the
-    /// size of all buffers of a chunk.
+    /// Offset in bytes of the buffer to send along `level`; the buffer to receive follows the buffer to send.
+    /// offset(Levels) is the size of all buffers of a chunk.
     std::size_t offset(int level) const {
         std::size_t bytes = 0;
         for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];

@@ -36,7 +36,7 @@ std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     return table;
 }
 
-/// A copy in `Space` of host memory `table`. Allocates and blocks.
+/// New memory in `Space` with a copy of `table`, which is host memory. Allocates and blocks.
 template <class Space>
 workspace<Space> resident(std::span<const std::byte> table) {
     workspace<Space> memory(table.size());
@@ -44,7 +44,8 @@ workspace<Space> resident(std::span<const std::byte> table) {
     return memory;
 }
 
-/// A copy in `Space` of host memory `table`, from `resource` and in the order of `exec`. Does not block.
+/// New memory in `Space` with a copy of `table`, which is host memory. Allocates from `resource`, in the order of
+/// `exec`. Does not block.
 template <class Space, class Exec, class Resource>
 workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Resource& resource) {
     workspace<Space> memory(table.size(), exec, resource);
@@ -59,14 +60,14 @@ struct group_segments {
     /// Division of each tensor over groups of the first size, then over groups of the second size, and so on.
     std::span<const segment> segments;
 
-    /// Division of each tensor over a group of `size` ranks. Not to be used unless `problem(size)` is empty.
+    /// Division of each tensor over a group of `size` ranks. Requires an empty `problem(size)`.
     std::span<const segment> of(int size) const {
         if (sizes.empty()) return {};
         const std::size_t tensors = segments.size() / sizes.size();
         const auto place = static_cast<std::size_t>(std::ranges::find(sizes, size) - sizes.begin());
         return segments.subspan(place % sizes.size() * tensors, tensors);
     }
-    /// Why the list is not over groups of `size`, as "expected ..., given ..."; empty if it is.
+    /// Reason why the list is not over groups of `size` ranks, as "expected ..., given ..."; empty if it is.
     std::string problem(int size) const {
         if (std::ranges::find(sizes, size) != sizes.end()) return {};
         std::string given;
@@ -88,10 +89,10 @@ struct division {
     std::size_t elements = 0;
 };
 
-/// One tensor of a list.
+/// One tensor of a tensor_list: its array and its division.
 template <class T, class Space>
 struct list_tensor {
-    /// Takes any array in `Space`, divided without gaps unless `how` says otherwise.
+    /// Takes any array in `Space`, and its division `how`: by default, shards without gaps.
     template <array_in<Space> Array>
     list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
 
@@ -105,20 +106,22 @@ struct list_tensor {
 /// divided over the ranks by itself, and no block has elements of two tensors. So the results have the bits of one call
 /// for each tensor.
 ///
-/// Replaces an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order. Make it
-/// once for all steps. Making it allocates a table of 104 bytes for each tensor in `Space` (48 more for each further
-/// size of groups) and, in device_space, blocks. The list refers to the tensors, and must outlive its work.
+/// A list replaces an array in a call. It has whole tensors or, in place of a shard, this rank's shards of the whole
+/// tensors in their order. Make a list once for all steps. The constructor allocates a table of 104 bytes for each
+/// tensor in `Space` (48 more for each further size of groups) and, in device_space, blocks. The list refers to the
+/// tensors, and must outlive its work.
 ///
 /// For a list of one call, the constructors take `memory...`: an execution and a resource, such as a cuda_stream and a
 /// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without
-/// blocking. The list may end before its work does, but the resource must not. CUDA graphs cannot capture this.
+/// blocking. The list may end before its work does, but the resource must not. CUDA graphs cannot capture such a
+/// constructor.
 template <class T, class Space = host_space>
 class tensor_list {
 public:
     using element_type = T;
     using space = Space;
 
-    /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
+    /// Makes a list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
     /// Throws precondition_error if an array is too small for its division, rows have no element, or shards overlap.
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
@@ -141,7 +144,8 @@ public:
     tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
         : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
 
-    /// A list of this rank's shards: each of the size that `partition` gives, or padded to the first rank's size.
+    /// Makes a list of this rank's shards. Each has this rank's size by `partition`, or is padded to the first rank's
+    /// size.
     template <class... Memory>
     explicit tensor_list(std::span<const list_tensor<T, Space>> slices, Memory&... memory)
         : tensors_(slices.begin(), slices.end()), memory_(0) {

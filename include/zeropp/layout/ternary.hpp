@@ -17,7 +17,7 @@ inline constexpr std::size_t codes_in_byte = 5;
 template <ternary_quantizer Q>
 inline constexpr auto ternary_group = static_cast<std::size_t>(Q::block_size < 128 ? Q::block_size : 128);
 
-/// Bytes of `n` ternary codes. Each `group` codes begin with a new byte.
+/// Number of bytes of `n` ternary codes. Each `group` codes begin with a new byte.
 constexpr ZEROPP_HOST_DEVICE std::size_t ternary_bytes(std::size_t n, std::size_t group) {
     return n / group * ceil_div(group, codes_in_byte) + ceil_div(n % group, codes_in_byte);
 }

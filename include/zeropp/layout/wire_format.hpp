@@ -13,22 +13,25 @@
 
 namespace zeropp {
 
-/// Sizes of messages in one format.
+/// Function and block size that give the sizes of messages in one format.
 struct message_format {
+    /// Number of elements of a block.
     std::size_t block_size;
-    /// Bytes of a message, from the number of elements of its last tensor and where that tensor lies.
+    /// Function that returns the bytes of a message, from the number of elements and the place of the message's last
+    /// tensor.
     std::size_t (*bytes_at)(std::size_t elements, const message_place& last);
 
-    /// Bytes of a message of one tensor, with `elements` elements.
+    /// Number of bytes of a message of one tensor, with `elements` elements.
     std::size_t bytes(std::size_t elements) const { return bytes_at(elements, {}); }
-    /// Bytes of each message of `tensors`: of whole shards if it is a division, of one chunk if it is slices.
+    /// Number of bytes of each message of `tensors`: of whole shards if `tensors` is a division, of one chunk if it is
+    /// slices.
     template <class Tensors>
     std::size_t bytes_of(const Tensors& tensors) const {
         return bytes_at(tensors.last_count(), tensors.last());
     }
 };
 
-/// Sizes of messages of quantizer Q.
+/// The message_format of quantizer Q: sizes of its messages.
 template <quantizer Q>
 inline constexpr message_format format_of{Q::block_size, [](std::size_t elements, const message_place& last) {
                                               return wire_layout<Q>(elements, last).bytes;
@@ -36,8 +39,9 @@ inline constexpr message_format format_of{Q::block_size, [](std::size_t elements
 
 /// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
 struct wire_format : message_format {
+    /// Name of the quantizer.
     short_text name;
-    /// Bits of a code, averaged over a block.
+    /// Number of bits of a code, averaged over a block.
     double code_bits;
     /// True for codes of 16 bits and more without parameters: MPI and NCCL move such elements without a codec.
     bool plain;

@@ -25,23 +25,23 @@ struct column_rounds {
     constexpr int count() const { return (columns - 1) / ranks + 1; }
     /// First column of a round. The last round ends with the last column.
     constexpr int first(int round) const { return std::min(round * ranks, columns - ranks); }
-    /// Column that the rank with `index` has in a round.
+    /// Column that the rank with index `index` in its group has in a round.
     constexpr int column(int round, int index) const { return first(round) + index; }
-    /// True if the rank with `index` serves its column of this round. False if the column belongs to the round before:
-    /// the last round moves that column within the node again, so that all rounds have messages of one size.
+    /// True if the rank with `index` serves its column of this round. False if the column belongs to the round before.
+    /// The last round then moves the column within the node again, so that all rounds have messages of one size.
     constexpr bool serves(int round, int index) const { return column(round, index) >= round * ranks; }
     /// Number of columns that the rank with `index` serves: one for each round, perhaps none for the last.
     constexpr int served(int index) const { return count() - (serves(count() - 1, index) ? 0 : 1); }
 };
 
-/// Rounds of `group`. Throws precondition_error if there is no such group.
+/// Rounds in which the ranks of `group` serve all columns. Throws precondition_error if there is no such group.
 template <topology Topology>
 constexpr column_rounds rounds_of(const Topology& ranks, int group) {
     return {largest_group_size(ranks),
             ranks.group_size(detail::existing("rounds_of", "a group", ranks.groups(), group))};
 }
 
-/// Largest number of rounds of a group: 1 if groups are of equal size.
+/// Number of rounds of the smallest group, the most that a group takes: 1 if groups are of equal size.
 template <topology Topology>
 constexpr int most_rounds(const Topology& ranks) {
     if (has_equal_groups(ranks)) return 1;
@@ -57,8 +57,9 @@ struct slot_range {
     int place = 0;
 };
 
-/// The slots that a rank serves, one range for each column, its own column first. Before the intra-node hop, an
-/// all-gather has brought the messages of these slots to the rank. A reduction sums these messages on the rank.
+/// The slots that a rank serves: it moves their messages between groups. One range for each column, the rank's own
+/// column first. Before the intra-node hop, an all-gather has brought the messages of these slots to the rank. A
+/// reduction sums these messages on the rank.
 struct served_slots {
     column_rounds rounds;
     int index;
@@ -69,7 +70,7 @@ struct served_slots {
     constexpr slot_range operator[](int i) const { return {rounds.column(i, index) * groups, groups, i * groups}; }
 };
 
-/// Slots that `rank` serves.
+/// Slots that `rank` serves: the rank moves messages of these slots between groups.
 template <topology Topology>
 constexpr served_slots served_by(const Topology& ranks, int rank) {
     return {rounds_of(ranks, ranks.group_of(rank)), ranks.index_of(rank), ranks.groups()};
@@ -88,7 +89,7 @@ void for_each_served(const Topology& ranks, int rank, F f) {
     }
 }
 
-/// Largest number of slots that a rank serves.
+/// Largest number of slots that a rank serves, which means that it moves messages of these slots between groups.
 template <topology Topology>
 constexpr std::size_t most_served(const Topology& ranks) {
     return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());

@@ -11,9 +11,10 @@
 
 namespace zeropp {
 
-/// `rank` and its peers along `level`, in the order of their coordinates. Level 0 gives the ranks of its group, by
-/// index; level 1 of two gives `rank` and its counterparts, by group. Throws precondition_error unless `rank` and
-/// `level` exist; for levels from 1 on also if groups differ in size, because some ranks then have no counterpart.
+/// `rank` and its peers along `level`, in the order of their coordinates. Level 0 gives the ranks of the group of
+/// `rank`, by index; level 1 of two gives `rank` and its counterparts, by group. Throws precondition_error unless
+/// `rank` and `level` exist; for levels from 1 on also if groups differ in size, because some ranks then have no
+/// counterpart.
 template <topology Topology>
 std::vector<int> peer_ranks(const Topology& ranks, int level, int rank) {
     detail::existing_rank("peer_ranks", ranks.size(), rank);

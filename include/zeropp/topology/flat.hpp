@@ -10,12 +10,12 @@
 
 namespace zeropp {
 
-/// One group of all ranks. Collectives take one hop.
+/// A topology of a single group, which has all ranks. Collectives take one hop.
 class flat {
 public:
     static constexpr int levels = 1;
 
-    /// Throws precondition_error unless size > 0.
+    /// Makes a group of `size` ranks. Throws precondition_error unless size > 0.
     explicit flat(int size) : size_(size) {
         if (size < 1) throw precondition_error("flat", "at least 1 rank", std::to_string(size));
     }

@@ -15,15 +15,15 @@
 
 namespace zeropp {
 
-/// The first groups of a topology, such as trainers: their ranks own the shards. The ranks of other groups, such as
-/// servers of the trained model, hold copies. A shard_owners is itself a topology: the owners as a world, numbered in
-/// rank order, over which `partition` divides tensors. It can replace a topology in a secondary_replica, in sizes of
-/// storage and scratch, and in a tensor_list of whole tensors.
+/// The first groups of a topology, such as trainers. The ranks of these groups own the shards. The ranks of other
+/// groups, such as servers of the trained model, hold copies. A shard_owners is itself a topology: the owners as a
+/// world, numbered in rank order, over which `partition` divides tensors. A shard_owners can replace a topology in a
+/// secondary_replica, in sizes of storage and scratch, and in a tensor_list of whole tensors.
 class shard_owners {
 public:
     static constexpr int levels = 2;
 
-    /// A single rank, which owns all shards.
+    /// Makes a topology of a single rank, which owns all shards.
     shard_owners() = default;
 
     /// Makes the ranks of the first `groups` groups of `ranks` the owners. With three levels, these must be all groups.
@@ -50,7 +50,7 @@ public:
 
     /// All ranks, owners or not.
     const two_level& all() const { return all_; }
-    /// The `topology_digest` of the whole topology, with its levels.
+    /// Hash (`topology_digest`) of the whole topology, with its levels.
     std::uint64_t digest_of_all() const { return digest_of_all_; }
 
     int size() const { return owners_.size(); }
@@ -60,7 +60,7 @@ public:
     int index_of(int owner) const { return owners_.index_of(owner); }
     int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
     slice_order order() const { return owners_.order(); }
-    /// The `topology_digest` of the owners.
+    /// Hash (`topology_digest`) of the owners' topology.
     std::uint64_t digest() const { return owners_.digest(); }
 
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
@@ -68,7 +68,8 @@ public:
     friend bool has_hop(const shard_owners& ranks, int level) { return zeropp::has_hop(ranks.all(), level); }
     /// Largest number of rounds of a group, of owners or not.
     friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
-    /// Owners' slots that `rank`, one of the ranks of `all()`, serves.
+    /// Slots of owners that `rank`, one of the ranks of `all()`, serves: it moves messages of these slots between
+    /// groups.
     friend served_slots served_by(const shard_owners& ranks, int rank) {
         served_slots served = zeropp::served_by(ranks.all(), rank);
         served.groups = ranks.groups();
@@ -76,7 +77,8 @@ public:
     }
 
 private:
-    /// The ranks of the first `groups` groups of `ranks`.
+    /// Topology of the ranks in the first `groups` groups of `ranks`. Throws precondition_error unless `groups` is from
+    /// 1 to the number of groups or, with three levels, that number.
     template <class Topology>
     static two_level part(const Topology& ranks, int groups) {
         const int fewest = Topology::levels > 2 ? ranks.groups() : 1;
@@ -99,11 +101,12 @@ private:
 };
 
 namespace detail {
-/// Owners of shards: the ranks of all groups, unless `ranks` is a shard_owners.
+/// The ranks of all groups of `ranks`, as owners of shards.
 template <topology Topology>
 shard_owners owners_of(const Topology& ranks) {
     return shard_owners(ranks, ranks.groups());
 }
+/// Returns `owners`.
 inline const shard_owners& owners_of(const shard_owners& owners) { return owners; }
 }  // namespace detail
 

@@ -19,16 +19,17 @@
 
 namespace zeropp {
 
-/// Sites of nodes of ranks: links are fast within a node, slower between the nodes of a site, and slowest between
+/// A topology of sites of nodes: links are fast within a node, slower between the nodes of a site, and slowest between
 /// sites. All sites have equally many nodes; with several sites, all nodes have equally many ranks. Collectives take
-/// three hops. With one site, they take two, and nodes may differ in size. A site may also be a pod of NVLink domains.
+/// three hops. With one site, collectives take two hops, and nodes may differ in size. A site may also be a pod of
+/// NVLink domains.
 class three_level {
 public:
     static constexpr int levels = 3;
 
     three_level() : three_level(two_level()) {}
 
-    /// One site of `nodes`, in which every rank keeps its node and index.
+    /// Makes one site of `nodes`, in which every rank keeps its node and index.
     three_level(two_level nodes) : nodes_(std::move(nodes)), sites_(1, nodes_.groups()) { number_slots(); }
 
     /// Makes `sites` sites of `nodes_per_site` nodes of `ranks_per_node` ranks, all of consecutive ranks. Throws
@@ -62,8 +63,8 @@ public:
 
     /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each rank stays on its node and site.
     /// Throws precondition_error if `survivors` is empty, or has a rank that this topology lacks. Also throws unless
-    /// all sites keep equally many nodes and, if several are left, all nodes equally many ranks. `nodes()` shrinks to
-    /// any.
+    /// all sites keep equally many nodes and, if several are left, all nodes equally many ranks. The two_level
+    /// `nodes()` shrinks to any ranks.
     three_level shrink(std::span<const int> survivors) const {
         std::vector<int> node_of_rank, site_of_node;
         for (const int rank : survivors) {
@@ -81,7 +82,7 @@ public:
         if (sites_.groups() == 1) return nodes_.order();
         return {.groups = groups(), .table = rank_of_slot_.data()};
     }
-    /// The `topology_digest`.
+    /// Hash of this topology, see topology_digest.
     std::uint64_t digest() const { return digest_; }
 
     friend bool operator==(const three_level&, const three_level&) = default;
@@ -125,8 +126,8 @@ private:
     int node_of(int group) const { return sites_.rank_of(group % sites_.groups(), group / sites_.groups()); }
 
     two_level nodes_;
-    two_level sites_;                // a topology with nodes as ranks, and sites as groups
-    std::vector<int> rank_of_slot_;  // filled only with several sites
+    two_level sites_;                // topology with nodes as ranks, and sites as groups
+    std::vector<int> rank_of_slot_;  // by slot; empty with one site
     std::uint64_t digest_ = 0;
 };
 

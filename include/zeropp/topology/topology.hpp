@@ -15,14 +15,18 @@
 
 namespace zeropp {
 
-/// Ranks in the order of slots: slot = index * groups + group. So messages to one rank of a node, for that rank and its
-/// counterparts, are contiguous (ZeRO++'s slice reordering). Strides give evenly spaced ranks; for others, `table`
-/// points to the topology's table. A default-constructed order is of a single group: slots are ranks.
+/// Map from slots, the positions of messages, to ranks: slot = index in group * groups + group. So messages to one rank
+/// of a node, for that rank and its counterparts, are contiguous (ZeRO++'s slice reordering). Two strides describe
+/// evenly spaced ranks; for others, `table` points to the topology's table. A default-constructed order is of a single
+/// group: slots are ranks.
 struct slice_order {
+    /// Number of groups.
     int groups = 1;
+    /// Distance in ranks between equal indices of successive groups.
     int group_stride = 1;
+    /// Distance between successive ranks of a group.
     int index_stride = 1;
-    /// Rank of each slot; nullptr if the strides give the ranks.
+    /// [slot]: rank of the slot; nullptr if the strides give the ranks.
     const int* table = nullptr;
 
     /// Rank of `slot`. If the group has no rank of this index: the number of ranks, or more.
@@ -38,14 +42,15 @@ constexpr slice_order evenly(int first, int n, int apart) {
 }
 }  // namespace detail
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices are in
-/// the order of ranks. A regular value.
+/// A topology: a map between the ranks of a world and pairs (group, index in group). Groups are nodes, with fast links.
+/// Indices are in the order of ranks. A regular value.
 ///
-/// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level has the slowest links.
-/// Ranks that differ in the coordinate of one level only are peers along that level. Groups may differ in size if no
-/// level beyond 1 has several peers. With one or two levels, groups are numbered by their lowest rank. With more
-/// levels, groups form a grid of equal extents. Then a group's number is mixed radix, and the coordinate of level 1 is
-/// the most significant. If at most one level has several peers, each rank's slot has the number of the rank.
+/// `levels` is the number of kinds of links, which are numbered from the fastest: level 0 joins the ranks of a group,
+/// and the last level has the slowest links. Ranks that differ in the coordinate of one level only are peers along that
+/// level. Groups may differ in size if no level beyond 1 has several peers. With one or two levels, groups are numbered
+/// by their lowest rank. With more levels, groups form a grid of equal extents. Then a group's number is mixed radix,
+/// and the coordinate of level 1 is the most significant. If at most one level has several peers, each rank's slot has
+/// the number of the rank.
 ///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
@@ -95,7 +100,8 @@ constexpr bool has_equal_groups(const Topology& ranks) {
     return slot_count(ranks) == ranks.size();
 }
 
-/// Number of coordinates of `level`: a rank and its peers have one each. For level 0, ranks of the largest group.
+/// Number of coordinates along `level`: a rank and its peers along this level have one each. For level 0, number of
+/// ranks of the largest group.
 template <topology Topology>
 constexpr int extent(const Topology& ranks, int level) {
     if (level == 0) return largest_group_size(ranks);
@@ -158,7 +164,8 @@ namespace detail {
 template <class T, int Levels>
 using by_level = std::array<T, static_cast<std::size_t>(Levels)>;
 
-/// The `topology_digest` of `ranks`, from the group and index of every rank, and from the extents beyond level 1.
+/// Hash (`topology_digest`) of `ranks`: of the group and index of every rank, and of the numbers of groups along levels
+/// beyond 1.
 template <class Topology>
 constexpr std::uint64_t digest_of_places(const Topology& ranks) {
     std::uint64_t digest = 0xcbf29ce484222325;

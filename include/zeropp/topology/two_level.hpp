@@ -16,7 +16,8 @@
 
 namespace zeropp {
 
-/// Nodes with fast intra-node and slow inter-node links. Nodes may differ in size. Collectives take two hops.
+/// A topology of nodes, with fast intra-node and slow inter-node links. Nodes may differ in size. Collectives take two
+/// hops.
 class two_level {
 public:
     static constexpr int levels = 2;
@@ -58,7 +59,7 @@ public:
     int group_of(int rank) const { return position_[static_cast<std::size_t>(rank)].group; }
     int index_of(int rank) const { return position_[static_cast<std::size_t>(rank)].index; }
     int rank_of(int group, int index) const { return ranks_[static_cast<std::size_t>(index * groups() + group)]; }
-    /// The `topology_digest`.
+    /// Hash of this topology, see topology_digest.
     std::uint64_t digest() const { return digest_; }
 
     /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each rank stays on its node. Throws
@@ -82,12 +83,13 @@ public:
 private:
     friend class shard_owners;
 
-    /// If `numbered`, `node_of_rank` has the numbers of groups, from 0 on. Otherwise, lowest ranks number the groups.
+    /// Puts rank r in the group that `node_of_rank[r]` names. If `numbered`, these names are the numbers of groups,
+    /// from 0 on. Otherwise, lowest ranks number the groups.
     [[gnu::noinline]] two_level(std::span<const int> node_of_rank, bool numbered) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         require_ranks(node_of_rank.size());
         // No std::sort: it takes longer to compile than the rest of this constructor.
-        std::vector<int> names;  // [g]: name of group g
+        std::vector<int> names;  // [g]: number in `node_of_rank` that names group g
         int highest = 0;         // highest of `names`
         std::size_t group = 0;
         for (const int name : node_of_rank) {
@@ -121,7 +123,7 @@ private:
         }
         group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
         index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
-        // The ranks that strides give must fit an int.
+        // Strides are usable only if all ranks that they give fit an int.
         regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
         for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
             // Every number from size() on stands for no rank.
@@ -169,8 +171,8 @@ private:
     int group_stride_ = 0;
     int index_stride_ = 0;
     std::uint64_t digest_ = 0;
-    bool regular_ = false;            // true: the strides give the rank of every slot
-    std::vector<int> sizes_;          // number of ranks, by group
+    bool regular_ = false;            // true if the strides give the rank of every slot
+    std::vector<int> sizes_;          // [g]: number of ranks of group g
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot; size() where a group has no rank of this index
 };

@@ -13,12 +13,12 @@
 
 namespace zeropp {
 
-/// Base of the transport `Derived`, which wraps an `Inner`. Copyable if `Inner` is. Forwards every call to the wrapped
-/// transport. `Derived` hides members to change them, mostly these:
-///   `move`    each operation that moves bytes; calls adaptor::move to forward the operation
-///   `around(next, members)`  the `Derived` around `next`, a transport of `members`, ranks of this one: of a split, or
-///                            survivors. Unless hidden, makes `Derived` of `next` alone. If private, the adaptor is a
-///                            friend
+/// Base of the decorator `Derived`: a transport that forwards every call to a wrapped transport of type `Inner`.
+/// Copyable if `Inner` is. `Derived` changes a call by a member of equal name, mostly one of these:
+///   `move`                   runs an operation that moves bytes; calls adaptor::move to forward the operation
+///   `around(next, members)`  returns a `Derived` that wraps `next`, a transport of this transport's ranks `members`,
+///                            after a split or a shrink. By default, constructs a `Derived` from `next` alone. If
+///                            private, `Derived` must declare the adaptor a friend
 template <class Derived, class Inner>
 class adaptor : public operations<Derived> {
 public:
@@ -38,7 +38,8 @@ public:
 
     Derived split(std::span<const int> members) { return self().around(inner_.split(members), members); }
 
-    /// A `Derived` around the survivors' transport, and their ranks on this transport. See shrinkable_transport.
+    /// Shrinks the wrapped transport after a failure, see shrinkable_transport. Returns a `Derived` around the
+    /// survivors' transport, and the survivors' ranks on this transport.
     shrunk<Derived> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Inner>
     {
@@ -46,10 +47,10 @@ public:
         return {self().around(std::move(next), survivors), std::move(survivors)};
     }
 
-    /// Tells the wrapped transport that a collective begins. See begin_collective.
+    /// Tells the wrapped transport that the collective `call` begins, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) { begin_collective(inner_, call, problem); }
 
-    /// Waits for `exec` as the wrapped transport does.
+    /// Blocks until `exec` has completed its work, by the wrapped transport's `wait` if there is one.
     template <execution E>
     void wait(const E& exec) {
         wait_for(inner_, exec);

@@ -18,8 +18,8 @@
 
 namespace zeropp {
 
-/// Holds any transport for `Executions`, so that a program compiles its collectives once for all transports. Costs an
-/// indirect call for each operation. Copies share the held transport.
+/// A transport that holds a transport of any type for all execution types `Executions`. So a program compiles its
+/// collectives once for all transports. Each operation costs an indirect call. Copies share the held transport.
 template <execution... Executions>
 class any_transport : public operations<any_transport<Executions...>> {
 public:
@@ -27,7 +27,7 @@ public:
         requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...)
     explicit any_transport(T held) : any_transport(std::make_shared<T>(std::move(held))) {}
 
-    /// Shares the transport `held` with its other owners.
+    /// Holds the transport to which `held` points, shared with the pointer's other owners.
     template <class T>
         requires(transport_on<T, Executions> && ...)
     explicit any_transport(const std::shared_ptr<T>& held)
@@ -53,7 +53,7 @@ public:
         std::get<calls<E>>(calls_).move(exec, what, send, recv);
     }
 
-    /// See can_broadcast.
+    /// True if the held transport can broadcast on executions of type E.
     template <execution E>
         requires(std::same_as<E, Executions> || ...)
     bool broadcasts() const {
@@ -62,16 +62,17 @@ public:
 
     any_transport split(std::span<const int> members) { return split_(members); }
 
-    /// Throws precondition_error if the held transport cannot shrink.
+    /// Transport of the survivors of a failure, see shrinkable_transport. Throws precondition_error if the held
+    /// transport cannot shrink.
     shrunk<any_transport> shrink(std::span<const int> excluded = {}) {
         if (!shrink_) throw precondition_error("any_transport", "a transport that can shrink", "one that cannot");
         return shrink_(excluded);
     }
 
-    /// See begin_collective.
+    /// Tells the held transport that the collective `call` begins, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) { begin_(call, problem); }
 
-    /// See wait_for.
+    /// Blocks until `exec` has completed its work, by the held transport's `wait` if there is one.
     template <execution E>
         requires(std::same_as<E, Executions> || ...)
     void wait(const E& exec) {
@@ -98,7 +99,7 @@ private:
     int size_;
     std::tuple<calls<Executions>...> calls_;
     std::function<any_transport(std::span<const int>)> split_;
-    /// Empty if the held transport cannot shrink.
+    /// Function that shrinks the held transport; empty if that transport cannot shrink.
     std::function<shrunk<any_transport>(std::span<const int>)> shrink_;
     std::function<void(const collective_call&, const std::string&)> begin_;
 };

@@ -18,35 +18,37 @@
 
 namespace zeropp {
 
-/// A framework's process group, as functions. On host memory, functions that move bytes return when their work is done,
-/// and `stream` is nullptr. The calling thread runs them, or the thread of a `host_queue`. On device memory, the
-/// calling thread runs them, and they enqueue work on `stream`, the execution's native stream. They are not called for
-/// 0 bytes.
+/// A framework's process group: its ranks and its functions. On host memory, functions that move bytes return when
+/// their work is done, and `stream` is nullptr. The calling thread or the thread of a `host_queue` calls these
+/// functions. On device memory, the calling thread calls them, and they enqueue work on `stream`, the execution's
+/// native stream. No function is called to move 0 bytes.
 struct process_group {
+    /// Type of the functions that move bytes.
     using move = void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes);
 
     int rank = 0;
     int size = 1;
-    /// Gathers `bytes` bytes of each rank on all ranks, as in transport_on.
+    /// Function that gathers `bytes` bytes of each rank on all ranks, as MPI_Allgather.
     std::function<move> all_gather;
-    /// Sends `bytes` separate bytes from each rank to each rank, as in transport_on.
+    /// Function that sends `bytes` separate bytes from each rank to each rank, as MPI_Alltoall.
     std::function<move> all_to_all;
-    /// Returns the group of `members`: ranks of this group, in their new order.
+    /// Function that returns the group of `members`: ranks of this group, in their new order.
     std::function<process_group(std::span<const int> members)> split;
-    /// Broadcasts as in broadcasting_transport_on. Optional, but then missing on all ranks. Quantized updates require
-    /// `broadcast` if only some groups own weights.
+    /// Function that gathers `bytes` bytes of each of the lowest `roots` ranks on all ranks. Optional, but present on
+    /// all ranks or on none. Quantized updates require `broadcast` if only some groups own weights.
     std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
         nullptr;
-    /// Returns a new group of all ranks that are not in `excluded`, in the order of their ranks. Optional. The
-    /// framework ends functions of the old group that still wait.
+    /// Function that returns a new group of all ranks that are not in `excluded`, in the order of their ranks.
+    /// Optional. The framework ends functions of the old group that still wait.
     std::function<process_group(std::span<const int> excluded)> shrink = nullptr;
 };
 
-/// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions. The transport has no
-/// timeout, but the functions may have one. Copies share the functions.
+/// A transport that moves bytes by the functions of a process_group. Collectives rethrow exceptions of the group's
+/// functions. The transport has no timeout, but the functions may have one. Copies share the functions.
 class callback_transport : public operations<callback_transport> {
 public:
-    /// Throws precondition_error unless 0 <= rank < size; also if all_gather, all_to_all or split is missing.
+    /// Takes the ranks and functions of `group`. Throws precondition_error unless 0 <= group.rank < group.size; also if
+    /// all_gather, all_to_all or split is missing.
     explicit callback_transport(process_group group) {
         if (group.rank < 0 || group.rank >= group.size) {
             throw precondition_error("callback_transport", "a rank from 0 to " + std::to_string(group.size - 1),
@@ -85,8 +87,9 @@ public:
 
     callback_transport split(std::span<const int> members) { return callback_transport(group_->split(members)); }
 
-    /// Transport of the survivors, see shrinkable_transport. Throws precondition_error if the group has no `shrink`.
-    /// Also throws unless the new group has as many ranks as survive, and counts this rank in their order.
+    /// Transport of the survivors of a failure, see shrinkable_transport. `excluded` names all ranks to leave out.
+    /// Throws precondition_error if the group has no function `shrink`. Also throws unless the new group has as many
+    /// ranks as survive, with this rank at its place among the survivors.
     shrunk<callback_transport> shrink(std::span<const int> excluded) {
         if (!group_->shrink) {
             throw precondition_error("callback_transport", "a group with a function for shrink", "one without");

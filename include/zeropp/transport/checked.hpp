@@ -21,9 +21,9 @@
 
 namespace zeropp {
 
-/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options,
-/// topology), and collects the errors in their arguments. If calls differ or any rank's arguments are wrong, every rank
-/// throws the same precondition_error before data moves. So a wrong call is an error and not a hang.
+/// A transport that compares the ranks' calls before each collective: its name, element count and type, quantizer,
+/// options and topology. Also collects the errors in the ranks' arguments. If calls differ or any rank's arguments are
+/// wrong, every rank throws the same precondition_error before data moves. So a wrong call is an error and not a hang.
 ///
 /// Costs one small all-gather for each collective, on the calling thread. The all-gather synchronises the ranks: use
 /// this class in development and tests. `Control` is a host transport of the same ranks, only for the comparisons. If
@@ -33,21 +33,23 @@ class checked : public adaptor<checked<Transport, Control>, Transport> {
     using base = adaptor<checked, Transport>;
 
 public:
-    /// Collective. Compares calls through a split of `inner`.
+    /// Wraps `inner`. Compares calls through a transport of all ranks that is split from `inner`. All ranks must call
+    /// this.
     explicit checked(Transport inner)
         requires std::same_as<Transport, Control>
         : base(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
-    /// Compares calls through `control`, which must have the ranks of `inner` in the same order.
+    /// Wraps `inner`. Compares calls through `control`, which must have the ranks of `inner` in the same order.
     checked(Transport inner, Control control) : base(std::move(inner)), control_(std::move(control)) {}
 
     checked split(std::span<const int> members) {
         return checked(this->inner().split(members), control_.split(members));
     }
 
-    /// Survivors of a failure, see shrinkable_transport. A `Control` of another type finds the dead ranks, also for a
-    /// `Transport` that cannot: NCCL with a control of MPI. If `Transport` cannot shrink to the survivors and `Control`
-    /// finds no further dead rank, the error of `Transport` is thrown. Then `shrink` must not be called again.
+    /// Transport of the survivors of a failure, see shrinkable_transport. If `Control` is another type than
+    /// `Transport`, `Control` finds the dead ranks for both. So NCCL, which finds none, can have a control over MPI. If
+    /// `Transport` cannot shrink to the survivors and `Control` finds no further dead rank, the error of `Transport` is
+    /// thrown. Then `shrink` must not be called again.
     shrunk<checked> shrink(std::span<const int> excluded = {})
         requires shrinkable_transport<Transport> && shrinkable_transport<Control>
     {
@@ -66,7 +68,7 @@ public:
                 } catch (const excluded_error&) {
                     throw;
                 } catch (const error&) {
-                    // With no rank left out, the error is an old one. Otherwise another rank may have died.
+                    // If `out` is empty, no newly dead rank can be the cause. Otherwise another rank may have died.
                     if (out.empty()) throw;
                     const std::vector<int> before = control.survivors;
                     detail::shrink_to(control, before);
@@ -82,7 +84,8 @@ public:
         }
     }
 
-    /// Compares all ranks' calls, and collects each rank's `problem`. See begin_collective.
+    /// Gathers each rank's `call` and `problem`, an error in that rank's arguments. Throws precondition_error on all
+    /// ranks if calls differ or a rank has a problem.
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(this->size()), mine);
@@ -94,7 +97,7 @@ public:
     }
 
 private:
-    /// One rank's call and problem, as the bytes that it sends to the others.
+    /// One rank's call and problem, in the form in which the rank sends them to the others.
     struct statement {
         collective_call call;
         char problem[256] = {};
@@ -103,7 +106,7 @@ private:
             std::memcpy(problem, p.data(), std::min(p.size(), sizeof(problem) - 1));
         }
 
-        /// Text of `problem`, at most the whole array: the bytes that a peer sends may lack a terminating zero.
+        /// Text of `problem` before its terminating zero, at most the whole array: a peer's bytes may lack that zero.
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
         std::string text(bool with_topology) const {

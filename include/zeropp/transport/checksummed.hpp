@@ -22,42 +22,43 @@
 
 namespace zeropp {
 
-/// Carries bytes through `Transport`, and after them a checksum of each message (XXH3, 64 bits). A checksum covers the
-/// message's bytes, operation, sender and receiver, so it detects changed, misplaced and older messages. If a message
-/// is wrong, every rank throws the same integrity_error, which names the collective and the world ranks of sender and
-/// receiver. The transport can go on after the error.
+/// A transport that moves bytes through `Transport`, and then a checksum of each message (XXH3, 64 bits). A checksum
+/// covers the message's bytes, operation, sender and receiver, so it detects changed, misplaced and older messages. If
+/// a message is wrong, every rank throws the same integrity_error, which names the collective and the world ranks of
+/// sender and receiver. The transport can go on after the error.
 ///
-/// Two small operations follow each operation, also a broadcast: of checksums, and of the receivers' verdicts. The two
-/// move `overhead_bytes` from every rank to every other. Sender and receiver read each message once more; nothing is
-/// copied or allocated. A rank's message to itself is not checked. If a verdict changes on its way, only its receiver
-/// throws. Ranks outside a split do not learn of errors in the split. In both cases the caller must release the others.
+/// Two small operations follow each operation: an all-to-all of checksums, and an all-gather of verdicts, each
+/// receiver's finding. Together they move `overhead_bytes` bytes from every rank to every other rank. Sender and
+/// receiver read each message once more; nothing is copied or allocated. A rank's message to itself is not checked. If
+/// a verdict changes on its way, only the verdict's receiver throws. Ranks outside a split do not learn of errors in
+/// the split. In both cases the caller must release the ranks that wait for the ranks that threw.
 ///
 /// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies stand for the
-/// same rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
+/// same rank. Moves host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
 template <class Transport>
 class checksummed : public adaptor<checksummed<Transport>, Transport> {
     using base = adaptor<checksummed, Transport>;
 
     /// A rank's finding about the messages that it received in one operation.
     struct verdict {
-        std::int64_t source = nobody;  // lowest rank that sent a changed message
+        std::int64_t source = nobody;  // lowest rank that sent a changed message; `nobody`: no rank
         std::uint64_t sent = 0;        // checksum of the changed message, by its sender
         std::uint64_t arrived = 0;     // checksum of the changed message, by its receiver
-        std::uint64_t seal = 0;        // checksum of operation, rank and the other members: a verdict may change too
+        std::uint64_t seal = 0;        // checksum of operation, rank, `source`, `sent` and `arrived`
 
         static constexpr std::int64_t nobody = -1;
     };
 
 public:
-    /// Bytes that checksums and verdicts add to an operation, from each rank to each other rank.
+    /// Number of bytes that checksums and verdicts add to an operation, from each rank to each other rank.
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)
         : base(std::move(inner)), state_(std::make_shared<state>(this->rank(), detail::world_ranks(this->size()),
                                                                  std::make_shared<short_text>())) {}
 
-    /// Enqueues `what`, then the operations of checksums and verdicts. Calls the inner transport on the calling thread,
-    /// so that the inner transport counts and refuses operations there.
+    /// Enqueues the operation `what`, then the exchanges of checksums and verdicts. Calls the wrapped transport on the
+    /// calling thread, so that the wrapped transport counts and refuses operations there.
     template <host_execution E>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
         if (this->size() == 1 || what.bytes == 0) return base::move(exec, what, send, recv);
@@ -105,7 +106,7 @@ private:
 
         int world_rank(std::size_t r) const { return world_ranks[r]; }
 
-        /// Computes the checksums of the messages to the other ranks.
+        /// Stores in `sent` the checksums of this rank's messages to the other ranks, for operation `number`.
         void sign(std::uint64_t number, const operation& what, const std::byte* send) {
             const bool one_for_all = what.kind != operation::all_to_all;
             std::uint64_t contents = one_for_all ? XXH3_64bits(send, what.bytes) : 0;
@@ -116,7 +117,8 @@ private:
             }
         }
 
-        /// Compares the messages from the other ranks with their announced checksums. Stores this rank's verdict.
+        /// Compares the messages from the other ranks with the checksums that their senders announced. Stores this
+        /// rank's finding in `verdicts`.
         void verify(std::uint64_t number, const operation& what, const std::byte* recv) {
             verdict mine;
             for (std::size_t from = 0; from != sent.size() && mine.source == verdict::nobody; ++from) {
@@ -131,7 +133,8 @@ private:
             verdicts[rank] = mine;
         }
 
-        /// Throws integrity_error with all ranks' findings if one found a changed message, or if a verdict has changed.
+        /// Throws integrity_error with all ranks' findings if a rank found a changed message, or if a verdict has
+        /// changed.
         void judge(std::uint64_t number, const operation& what, const short_text& primitive) const {
             std::string found;
             int source = 0;
@@ -161,7 +164,8 @@ private:
             throw integrity_error(where + what.text() + ": " + found, source, destination);
         }
 
-        /// Checksum of a message: of the operation's `number`, sender, receiver and `contents`, the hash of its bytes.
+        /// Checksum of a message: of the operation's `number`, sender, receiver and `contents`, the hash of the
+        /// message's bytes.
         static std::uint64_t checksum(std::uint64_t number, std::size_t from, std::size_t to, std::uint64_t contents) {
             const std::uint64_t message[] = {number, from, to, contents};
             return XXH3_64bits(message, sizeof message);

@@ -19,30 +19,33 @@
 
 namespace zeropp {
 
-/// Messages of `bytes` bytes each: `sent` has the messages to send, `received` has room for the messages to receive.
+/// Two buffers of messages of `bytes` bytes each: `sent` has the messages to send, `received` has room for the messages
+/// to receive.
 struct message_buffers {
     const std::byte* sent;
     std::byte* received;
     std::size_t bytes;
 };
 
-/// Owns the transports that the collectives of one topology use: one of all ranks, and for each level one of this
-/// rank's peers, which differ from it in that level's coordinate only. Moves messages along one level at a time.
-/// Messages are in the order of slots: the messages that one peer sends or gets in an operation are contiguous.
+/// A topology with its transports: one of all ranks, and for each level one of this rank and its peers. Peers along a
+/// level differ in that level's coordinate only. Moves messages along one level at a time. Messages lie in the order of
+/// slots: slot = index in group * number of groups + group. So the messages that one peer sends or gets in an operation
+/// are contiguous.
 ///
-/// If groups differ in size, ranks of smaller groups also serve the columns that only larger groups have, in further
-/// rounds (column_rounds).
+/// A column is the slots of one index in all groups. If groups differ in size, ranks of smaller groups also move the
+/// messages of columns that only larger groups have, in further rounds (column_rounds).
 ///
 /// Runs one collective at a time, in the same order on every rank. Collectives that run side by side (a prefetch of
 /// weights while gradients are reduced) need one communicator each, from separate splits of the transport.
 template <topology Topology, class Transport>
 class communicator {
 public:
-    /// Levels of the topology.
+    /// Number of levels of the topology.
     static constexpr int levels = Topology::levels;
 
-    /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport, and
-    /// if the program was compiled with flags of -ffast-math.
+    /// Takes the transport `world`, and splits it for each level. All ranks must call this. Throws precondition_error
+    /// unless the topology has as many ranks as the transport; also if the program was compiled with flags of
+    /// -ffast-math.
     ///
     /// `world` is a reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on the
     /// order in which a compiler evaluates arguments. If a split throws, `world` keeps the transport.
@@ -73,7 +76,7 @@ public:
         }
     }
 
-    /// Collective. Uses a copy of `world`.
+    /// Splits a copy of the transport `world` for each level. All ranks must call this.
     communicator(Topology topology, const Transport& world)
         requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
@@ -106,8 +109,9 @@ public:
 
     /// Transport of all ranks.
     Transport& world() { return world_; }
-    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along `level`. `served` is a
-    /// range of slots that this rank serves. A range after the first has other peers: the ranks that serve its column.
+    /// Transport of this rank and its peers along `level`, in the order of coordinates. Requires a hop along `level`
+    /// (`has_hop`). `served` is a range of slots that this rank serves: one column. If that is not the rank's own
+    /// column, the transport has the ranks that serve the column in all groups.
     Transport& peers(int level, const slot_range& served = {}) {
         auto& by_round = of_level(level);
         return by_round.empty() ? world_ : by_round[static_cast<std::size_t>(served.place / served.count)];
@@ -119,8 +123,9 @@ public:
     }
 
     /// Gathers messages of `bytes` bytes along `level`. `messages` has room for one message of each slot. Before the
-    /// call, it has this rank's message and the messages that gathers along all later levels have brought. Afterwards,
-    /// it has the peers' messages too. Gathers from the last level to level 0 bring all messages to all ranks.
+    /// call, `messages` has this rank's message and the messages that gathers along all later levels have brought.
+    /// Afterwards, `messages` has the peers' messages too. Gathers from the last level to level 0 bring all messages to
+    /// all ranks.
     template <execution E>
     void gather(int level, const E& exec, std::byte* messages, std::size_t bytes) {
         if (level == 0) {
@@ -134,9 +139,9 @@ public:
     }
 
     /// Gathers along level 0 the messages of each range of slots that a rank serves, `bytes` bytes for each range.
-    /// `stored(i, place)` is the address of this rank's i-th range, which may be `place`, its address in `messages`.
-    /// Returns the address of all messages by slot: `messages`, or, if a rank is alone in its group, the address of its
-    /// first range.
+    /// `stored(i, place)` returns the address of the messages of this rank's i-th range. It may return `place`, the
+    /// range's address in `messages`. Returns the address of all messages by slot: `messages`, or, if a rank is alone
+    /// in its group, the address of its first range.
     template <execution E, class Stored>
     const std::byte* gather_served(const E& exec, std::byte* messages, std::size_t bytes, Stored stored) {
         const column_rounds all = rounds_of(topology_, group_id());
@@ -154,7 +159,8 @@ public:
     }
 
     /// Gathers along a `level` after 0, for the slots `range` that this rank serves. `of.received` has room for a
-    /// message of each slot of `range`. `of.sent` is this rank's message, inside or outside of `of.received`.
+    /// message of each slot of `range`. The last level sends `of.sent`, this rank's message, which may lie in
+    /// `of.received`. Other levels send messages that lie in `of.received`.
     template <execution E>
     void gather(int level, const E& exec, const slot_range& range, const message_buffers& of) {
         const int apart = slots_beyond(topology_, level), several = apart * extent(topology_, level);
@@ -164,10 +170,10 @@ public:
             .all_gather(exec, apart == 1 ? of.sent : around(apart), around(several), at(apart, of.bytes));
     }
 
-    /// Exchanges along `level` this rank's messages for the slots `range`: each peer gets the messages for its
-    /// coordinate. Then calls `summed(slots, ranks)`: `of.received` has messages for `slots` from each of `ranks`
-    /// ranks. Level 0 takes all slots, and calls `summed` for each range that this rank serves, its own column last.
-    /// Later levels call `summed` only for the rank's own slots.
+    /// All-to-all along `level` of this rank's messages for the slots `range`: each peer gets the messages for the
+    /// slots of its coordinate. Then calls `summed(slots, ranks)`, to sum the messages in `of.received`: one for each
+    /// of `slots` from each of `ranks` ranks. Level 0 takes all slots, and calls `summed` for each range that this rank
+    /// serves, the rank's own column last. Later levels call `summed` only for the rank's own slots.
     template <execution E, class Summed>
     void exchange(int level, const E& exec, const slot_range& range, const message_buffers& of, Summed summed) {
         const int apart = slots_beyond(topology_, level);
@@ -190,8 +196,9 @@ private:
     std::vector<Transport>& of_level(int level) { return peers_[static_cast<std::size_t>(level)]; }
     static std::size_t at(int messages, std::size_t bytes) { return static_cast<std::size_t>(messages) * bytes; }
 
-    /// Splits `world` into columns: all at once if groups are of equal size. Otherwise each split makes successive
-    /// columns without a common rank, and leaves every other rank alone.
+    /// Splits the transport of all ranks into one transport for each column: all at once if groups are of equal size.
+    /// Otherwise each split makes successive columns without a common rank; every other rank gets a transport of itself
+    /// alone.
     void split_columns() {
         const int columns = largest_group_size(topology_);
         std::vector<char> listed(static_cast<std::size_t>(size()));
@@ -216,7 +223,7 @@ private:
 
     Topology topology_;
     Transport world_;
-    detail::by_level<std::vector<Transport>, levels> peers_;  // [level][range served]; an empty level uses `world_`
+    detail::by_level<std::vector<Transport>, levels> peers_;  // [level][served range]: of the peers; none: `world_`
 };
 
 }  // namespace zeropp

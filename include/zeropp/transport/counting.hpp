@@ -18,21 +18,24 @@
 
 namespace zeropp {
 
-/// Calls of one collective, and the bytes that this rank sent in them.
+/// Counts of one collective: this rank's calls, and the bytes that this rank sent in these calls.
 struct traffic {
+    /// Name of the collective.
     short_text primitive;
+    /// Number of calls.
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of this rank's node.
+    /// Number of bytes sent to other ranks of this rank's node.
     std::uint64_t intra_node_bytes = 0;
-    /// Bytes to other nodes; if the topology has three levels, to other nodes of this rank's site.
+    /// Number of bytes sent to other nodes; if the topology has three levels, to other nodes of this rank's site.
     std::uint64_t inter_node_bytes = 0;
-    /// Bytes to other sites.
+    /// Number of bytes sent to other sites.
     std::uint64_t inter_site_bytes = 0;
 };
 
-/// Counts the bytes that this rank sends through `Transport` along each level of a topology, for each collective. Bytes
-/// count when an operation is enqueued. An all-gather counts as one message to each other rank. A broadcast counts so
-/// on its roots, and as no message on other ranks. Splits, survivors' transports and copies share the totals.
+/// A transport that counts the bytes that this rank sends through `Transport` along each level of a topology, for each
+/// collective. Bytes count when an operation is enqueued. An all-gather counts as one message to each other rank. So
+/// does a broadcast on the ranks that send, its roots; on other ranks it counts as no message. Splits, survivors'
+/// transports and copies share the totals.
 ///
 /// `Topology` describes the real nodes; the collectives may use another topology.
 template <class Transport, topology Topology>
@@ -40,8 +43,9 @@ class counting : public adaptor<counting<Transport, Topology>, Transport> {
     using base = adaptor<counting, Transport>;
 
 public:
-    /// Throws precondition_error unless the topology has as many ranks as the transport. `inner` is a reference, so
-    /// that the order in which a compiler evaluates the arguments does not matter.
+    /// Wraps `inner`; `nodes` describes the real nodes. Throws precondition_error unless the topology has as many ranks
+    /// as the transport. `inner` is a reference, so that the order in which a compiler evaluates the arguments does not
+    /// matter.
     counting(Transport&& inner, Topology nodes)
         : counting(std::move(inner), std::move(nodes), {}, std::make_shared<totals>()) {
         world_ranks_ = detail::world_ranks(this->size());
@@ -63,17 +67,17 @@ public:
         base::move(exec, what, send, recv);
     }
 
-    /// Counts a call of the collective, see begin_collective.
+    /// Adds 1 to the calls of the collective `call.primitive`. Operations before the next collective count for it.
     void begin(const collective_call& call, const std::string& problem) {
         base::begin(call, problem);
         ++totals_->enter(call.primitive).calls;
     }
 
-    /// One entry for each collective, in order of first calls. An operation counts for the last collective that began,
-    /// or for "" if none has begun.
+    /// Counts of each collective, in order of first calls. An operation counts for the last collective that began, or
+    /// for "" if none has begun.
     const std::vector<traffic>& by_primitive() const { return totals_->entries; }
 
-    /// Sum of all entries.
+    /// Sums of the counts of all collectives, under the name "total".
     traffic total() const {
         traffic sum{.primitive = "total"};
         for (const traffic& t : totals_->entries) {
@@ -85,7 +89,7 @@ public:
         return sum;
     }
 
-    /// Removes all entries.
+    /// Removes the counts of all collectives, also from splits and copies.
     void reset() { *totals_ = totals(); }
 
 private:

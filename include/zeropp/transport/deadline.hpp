@@ -14,7 +14,7 @@
 
 namespace zeropp {
 
-/// Options of a transport and of its splits.
+/// Options of a transport, which its splits and survivors' transports keep.
 struct transport_options {
     /// Longest time for an operation, from its turn on its execution until its end, and for a split. After that time,
     /// the operation or split throws timeout_error. Zero means no deadline.
@@ -53,7 +53,7 @@ inline void require_timeout(std::string_view where, const transport_options& opt
                              std::to_string(options.timeout.count()) + " ms");
 }
 
-/// Deadline of an operation that began at `begin`.
+/// Deadline of an operation that began at `begin`; `no_deadline` if `timeout` is 0 or beyond the clock's range.
 inline std::chrono::steady_clock::time_point
 deadline_after(std::chrono::milliseconds timeout,
                std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now()) {
@@ -61,7 +61,8 @@ deadline_after(std::chrono::milliseconds timeout,
     return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : begin + timeout;
 }
 
-/// Error of the transport `where` after `timeout` in the operation or function `what`, for the reason `why`.
+/// Error of the transport with the name `where` after `timeout` in the operation or function `what`, for the reason
+/// `why`.
 [[gnu::cold]] inline timeout_error timed_out(std::string_view where, std::chrono::milliseconds timeout,
                                              std::string_view what, std::string_view why) {
     std::string text(where);
@@ -69,7 +70,7 @@ deadline_after(std::chrono::milliseconds timeout,
     return timeout_error(text.append(": ").append(why));
 }
 
-/// Text of a reason to time out: the world ranks `missing` were not heard from.
+/// Text of the reason for a timeout: no message has come from the world ranks `missing`.
 [[gnu::cold]] inline std::string not_heard_from(std::span<const int> missing) {
     return (missing.size() == 1 ? "not heard from rank " : "not heard from ranks ") + text_of(missing);
 }

@@ -19,7 +19,8 @@
 
 namespace zeropp::detail {
 
-/// First failure of a family of transports, which refuse to work afterwards. Thread-safe.
+/// The first failure of a family: transports that were split from one another. Afterwards, all of them refuse to work.
+/// Thread-safe.
 class first_failure {
 public:
     /// Keeps `cause` if it is the first failure.
@@ -53,7 +54,7 @@ struct acknowledgement {
     char cause[512] = {};  // text of the failure, cut to fit
 
     /// Acknowledgement that rank `world_rank` has given up because of `failure`. Keeps the text of a timeout or of a
-    /// peer's failure; puts the rank before other texts.
+    /// peer's failure; puts the transport's `name` and the rank before other texts.
     static acknowledgement of_failure(const first_failure& failure, std::string_view name, int world_rank) {
         acknowledgement a;
         std::string text;
@@ -72,7 +73,7 @@ struct acknowledgement {
         return a;
     }
 
-    /// Throws the sender's failure, unless the outcome is `done`.
+    /// Throws the sender's failure, as timeout_error or peer_error, unless the outcome is `done`.
     void require_done() const {
         if (outcome == verdict::done) return;
         const std::string text(cause, strnlen(cause, sizeof cause));
@@ -80,7 +81,7 @@ struct acknowledgement {
         throw peer_error(text);
     }
 
-    /// Bytes to send: `cause`, the last member, is left out if there is no failure.
+    /// Number of bytes to send: without `cause`, the last member, if there is no failure.
     std::size_t bytes() const { return sizeof(*this) - (outcome == verdict::done ? sizeof cause : 0); }
 };
 static_assert(std::is_trivially_copyable_v<acknowledgement>);

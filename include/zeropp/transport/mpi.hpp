@@ -49,7 +49,8 @@ private:
 
 namespace detail {
 
-/// Throws unless `code` is success: peer_error if a process has failed or a rank has called `shrink`, else mpi_error.
+/// Throws unless `code`, the result of the MPI function `call`, is MPI_SUCCESS. Throws peer_error if a process has
+/// failed or a rank has called `shrink`, else mpi_error.
 inline void require_mpi(int code, const char* call) {
     if (code == MPI_SUCCESS) return;
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -84,7 +85,7 @@ std::pair<Value, int> mpi_result(const char* where, const char* call, std::chron
 }
 
 /// An MPI communicator, and its family: all communicators that were split from one another. An owned communicator
-/// returns errors, which become exceptions. The destructor frees it, unless MPI_Finalize has run.
+/// returns errors, which become exceptions. The destructor frees an owned communicator, unless MPI_Finalize has run.
 struct mpi_communicator {
     struct family {
         std::mutex mutex;
@@ -114,7 +115,8 @@ struct mpi_communicator {
     mpi_communicator& operator=(const mpi_communicator&) = delete;
 };
 
-/// A wire over MPI's nonblocking point-to-point calls, for memory of `Space`. Messages have at most 2^31 - 1 bytes.
+/// A wire (network of messages) over MPI's nonblocking point-to-point calls, for memory in `Space`. Messages have at
+/// most 2^31 - 1 bytes.
 template <class Space>
 class mpi_wire {
     static constexpr bool on_device = std::same_as<Space, device_space>;
@@ -142,9 +144,10 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// Bytes of a piece. Ranks that share memory move bytes only while both ranks are awake, and poll_until sleeps if
-    /// nothing completes. So pieces of host memory are small, and one completes often. A device moves its memory by
-    /// itself: its pieces are the largest powers of two that MPI's int counts allow.
+    /// Number of bytes of the pieces in which long messages travel: 256 KiB of host memory, 1 GiB of device memory.
+    /// Ranks that share memory move bytes only while sender and receiver are awake, and poll_until sleeps if nothing
+    /// completes. So pieces of host memory are small, and one completes often. A device moves its memory by itself. So
+    /// pieces of device memory are the largest power of two that MPI's int counts allow.
     static constexpr std::size_t piece() { return std::size_t{1} << (on_device ? 30 : 18); }
 
     std::optional<mpi_wire> split(std::span<const int> members) {
@@ -156,7 +159,8 @@ public:
         return mpi_wire(part, true, comm_->relatives);
     }
 
-    /// See shrinkable_wire. Requires user-level failure mitigation (ULFM) of MPI.
+    /// Makes calls on all communicators of the family fail, on all ranks, see shrinkable_wire. Throws
+    /// precondition_error without user-level failure mitigation (ULFM) of MPI.
     void revoke() {
         require_fault_tolerance();
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -172,7 +176,7 @@ public:
         require_fault_tolerance();
         MPI_Comm left = MPI_COMM_NULL;
         enum { dead, goes_on, left_behind };
-        std::vector<int> fate(static_cast<std::size_t>(size_));  // by rank
+        std::vector<int> fate(static_cast<std::size_t>(size_));  // [r]: fate of rank r
         int& own = fate[static_cast<std::size_t>(rank_)];
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         for (bool agreed = false; !agreed;) {  // `agreed` stays false if another process fails meanwhile
@@ -215,8 +219,8 @@ public:
                     "MPI_Isend");
     }
 
-    /// Calls MPI_Test: MPI_Wait may never yield the processor to the ranks that it waits for, and Open MPI 4.1's
-    /// MPI_Waitall hangs after an error.
+    /// State of a message, without blocking. Calls MPI_Test, because MPI_Wait may never yield the processor to the
+    /// ranks that it waits for. MPI_Waitall of Open MPI 4.1 hangs after an error.
     wire_completion test(request& r) {
         if (!active(r)) return {.complete = true};
         MPI_Status status;
@@ -263,7 +267,8 @@ private:
     }
 
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
-    /// True if `mine` is true on all living ranks of `comm`; equal on all. Throws timeout_error after `timeout`.
+    /// True if `mine` is true on all living ranks of `comm`. All these ranks get an equal result. Throws timeout_error
+    /// after `timeout`.
     static bool agree(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
         const auto [all, code] =
             mpi_result(name, "MPIX_Comm_iagree", timeout, mine ? 1 : 0,
@@ -282,7 +287,7 @@ private:
 
 }  // namespace detail
 
-/// Ranks that are MPI processes, and exchange memory in `Space` by nonblocking point-to-point calls. wire_transport
+/// A transport of memory in `Space` between MPI processes, by nonblocking point-to-point calls. wire_transport
 /// describes timeouts and failure. A rank that waits long sleeps up to 250 us between calls to MPI, because ranks may
 /// share cores. Must be destroyed before MPI_Finalize.
 ///
@@ -360,13 +365,13 @@ private:
     friend two_level shared_memory_nodes(const basic_mpi_transport<S>& transport);
 };
 
-/// MPI processes that exchange host memory.
+/// A transport of host memory between MPI processes.
 using mpi_transport = basic_mpi_transport<host_space>;
-/// MPI processes that exchange device memory. Requires an MPI with CUDA support.
+/// A transport of device memory between MPI processes. Requires an MPI with CUDA support.
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
-/// Nodes of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. Collective. If the transport
-/// has a timeout, the ranks first meet within it; the MPI calls that follow have no deadline.
+/// Topology of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. All ranks must call this. If
+/// the transport has a timeout, the ranks first meet within that time; the MPI calls that follow have no deadline.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     transport.meet();

@@ -25,14 +25,14 @@
 
 namespace zeropp {
 
-/// Moves bytes between GPUs with NCCL 2.18 or newer, on the caller's stream. Operations never wait for the stream's
-/// work, so collectives can be captured into a CUDA graph.
+/// A transport that moves bytes between GPUs by NCCL 2.18 or newer, on the caller's stream. Operations never wait for
+/// the stream's work, so collectives can be captured into a CUDA graph.
 ///
 /// Errors   NCCL notices some errors later (a dead peer, a broken link): the next operation, `check()` or `wait()`
 ///          throws nccl_error. After an error, a timeout or failed work of the stream, all transports split from one
-///          another end the work of the communicators that they own: with a timeout and an NCCL that has ncclCommRevoke
-///          they revoke these for `shrink`, else they abort them. Later calls throw that error again. The streams' work
-///          ends, and buffers are the caller's
+///          another end the work of the communicators that they own. With a timeout and an NCCL that has
+///          ncclCommRevoke, they revoke these communicators, which `shrink` can use. Otherwise they abort these
+///          communicators. Later calls throw that error again. The streams' work ends, and buffers are the caller's
 /// Timeout  ends `wait(exec)`, which the collectives' blocking overloads use, and the host's own waits: to connect, to
 ///          split, and for NCCL to accept an operation. It does not end `exec.wait()`, because NCCL waits on the GPU.
 ///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work; after the
@@ -43,12 +43,13 @@ namespace zeropp {
 /// Streams  a pipeline keeps two communicators of a device busy. NCCL needs the kernels of both to fit on the GPU, and
 ///          all ranks to launch in one order, as the collectives do. With CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of
 ///          another stream comes between theirs
-/// Threads  one thread at a time uses transports that are split from one another
+/// Threads  only one thread at a time may call transports that were split from one another
 class nccl_transport : public operations<nccl_transport> {
     using family = detail::nccl_family;
 
 public:
-    /// Id for `create`. Make it on one rank and give it to all by any means (MPI_Bcast, a file, a socket).
+    /// NCCL's id of a new communicator, for `create`. Make one id on one rank, and give it to all ranks by any means
+    /// (MPI_Bcast, a file, a socket).
     static ncclUniqueId unique_id() {
         ncclUniqueId id;
         detail::require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
@@ -102,7 +103,8 @@ public:
         });
     }
 
-    /// Blocks the caller.
+    /// Transport of `members`: ranks of this one, in their new order. Blocks the caller. Throws precondition_error if
+    /// `members` lacks this rank.
     nccl_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
@@ -117,9 +119,10 @@ public:
         return nccl_transport(child, true, state_->relatives, state_->log.split());
     }
 
-    /// Survivors of a failure: see shrinkable_transport. Blocks the caller. Throws precondition_error if NCCL is older
-    /// than 2.27, and if the failure has aborted the communicator. If it throws timeout_error, because another rank has
-    /// died, it can be called again with more `excluded` ranks.
+    /// Transport of the survivors of a failure, see shrinkable_transport. `excluded` names all ranks to leave out.
+    /// Blocks the caller. Throws precondition_error if `excluded` is empty, if NCCL is older than 2.27, or if the
+    /// failure has aborted the communicator. If it throws timeout_error, because another rank has died, it can be
+    /// called again with more `excluded` ranks.
     shrunk<nccl_transport> shrink(std::span<const int> excluded = {}) {
         detail::require_excluded(name, excluded, rank(), size());
         if (excluded.empty()) {

@@ -82,15 +82,17 @@ struct nccl_family {
 
     bool timed() const { return timeout != std::chrono::milliseconds::zero(); }
 
-    /// Ends the work of all communicators, and throws the first failure.
+    /// Notes the failure `cause`, ends the work of all communicators that the family owns, and throws the family's
+    /// first failure.
     [[noreturn]] void fail(std::exception_ptr cause);
 
-    /// Ends the work of all communicators that the family owns. With a timeout they stay for `shrink`, if NCCL can
-    /// revoke them. NCCL does not tell the peers, which notice at their own deadline.
+    /// Ends the work of all communicators that the family owns. With a timeout and an NCCL that has ncclCommRevoke,
+    /// revokes these communicators, which can then shrink. Otherwise aborts them. NCCL does not tell the peers, which
+    /// notice at their own deadline.
     void end_all() noexcept;
 
-    /// Aborts all communicators that the family owns, at once, each on a thread. An abort waits for the device, so also
-    /// for kernels of communicators that are not aborted yet.
+    /// Aborts all communicators that the family owns, each on another thread at the same time. An abort waits for the
+    /// device, so also for kernels of communicators that are not aborted yet.
     void abort_all() noexcept;
 
     [[noreturn]] void time_out(const std::string& waited_for) {
@@ -100,7 +102,7 @@ struct nccl_family {
     }
 };
 
-/// A communicator of the family.
+/// One NCCL communicator of a family, and the log of its operations.
 struct nccl_family::state {
     ncclComm_t comm;
     bool owned;
@@ -111,7 +113,7 @@ struct nccl_family::state {
 
     state(ncclComm_t c, bool own, std::shared_ptr<nccl_family> f, call_log l)
         : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
-        // If this constructor throws, no destructor aborts the communicator.
+        // Aborts the communicator here: if this constructor throws, no destructor does so.
         try {
             require_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
             require_nccl(ncclCommCount(comm, &size), "ncclCommCount", comm);
@@ -126,7 +128,7 @@ struct nccl_family::state {
         if (owned && comm != nullptr && relatives->failure.any()) {
             ncclCommAbort(std::exchange(comm, nullptr));
         } else if (owned && comm != nullptr) {
-            // ncclCommDestroy would wait for work that never ends.
+            // After an error or without progress, ncclCommDestroy would wait for work that never ends.
             const ncclResult_t code = noticed();
             if (code == ncclSuccess && finalized()) {
                 ncclCommDestroy(std::exchange(comm, nullptr));
@@ -153,7 +155,8 @@ struct nccl_family::state {
         return nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
     }
 
-    /// Notes an operation that begins on `stream`, after a check for earlier errors.
+    /// Notes that the operation `what` begins on `stream`. Throws an earlier error, and precondition_error if `stream`
+    /// is captured although there is a timeout.
     void next(const operation& what, const cuda_stream& stream) {
         check();
         relatives->last = log.next(what);
@@ -163,13 +166,14 @@ struct nccl_family::state {
         }
     }
 
-    /// Waits until a nonblocking communicator has accepted a call. Throws if the call failed.
+    /// Waits until the communicator has accepted the NCCL function `call`, which returned `code`: a nonblocking one may
+    /// return ncclInProgress. Throws if the function failed.
     void settle(ncclResult_t code, const char* call) {
         if (!nccl_settled(comm, code, relatives->timeout)) relatives->time_out(call);
         if (code != ncclSuccess) fail(call, code);
     }
 
-    /// Result of the last operations as NCCL knows it now; ncclSuccess while they run.
+    /// Result of the communicator's operations as NCCL knows it now; ncclSuccess while they run.
     ncclResult_t noticed() const {
         const ncclResult_t code = nccl_result(comm);
         return code == ncclInProgress ? ncclSuccess : code;
@@ -200,8 +204,9 @@ struct nccl_family::state {
         require_work(code, "cudaStreamQuery");
     }
 
-    /// Throws if `code` is an error. An error of the device's work fails the whole family, because no transport's
-    /// work will end. An error of the call itself, as on a stream that is being captured, does not.
+    /// Throws if `code`, the result of the CUDA function `call`, is an error. An error of the device's work fails the
+    /// whole family, because no transport's work will end. An error of the call itself, as on a stream that is being
+    /// captured, fails no transport.
     void require_work(cudaError_t code, const char* call) {
         try {
             require_cuda(code, call);
@@ -214,7 +219,7 @@ struct nccl_family::state {
         }
     }
 
-    /// Communicator of all ranks that are not in `excluded`.
+    /// Makes and returns a communicator of all ranks that are not in `excluded`.
     ncclComm_t shrink([[maybe_unused]] std::vector<int> excluded) {
 #ifdef NCCL_SHRINK_ABORT
         if (comm == nullptr) {
@@ -235,7 +240,8 @@ struct nccl_family::state {
 #endif
     }
 
-    /// Runs the NCCL calls of `calls` as one group; `calls` passes each result and name to its argument, `note`.
+    /// Runs `calls(note)` between ncclGroupStart and ncclGroupEnd. `calls` must pass each NCCL call's result and name
+    /// to `note`. Throws the first failure.
     template <class Calls>
     void in_group(Calls calls) {
         settle(ncclGroupStart(), "ncclGroupStart");
@@ -248,7 +254,7 @@ struct nccl_family::state {
             call = name;
         };
         calls(note);
-        // After a failure too: an open group would delay all later NCCL calls of this thread.
+        // Ends the group after a failure, too: an open group would delay all later NCCL calls of this thread.
         note(ncclGroupEnd(), "ncclGroupEnd");
         settle(code, call);
     }

@@ -15,18 +15,18 @@
 
 namespace zeropp {
 
-/// An operation of a transport. All members are equal on all ranks.
+/// One operation of a transport: its kind and sizes, which are equal on all ranks.
 struct operation {
     enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
 
-    /// See transport_on and broadcasting_transport_on.
+    /// Kind of the operation, as transport_on and broadcasting_transport_on define it.
     kinds kind = all_gather;
-    /// Bytes of the message from each sender to each rank.
+    /// Number of bytes of the message from each sender to each rank.
     std::size_t bytes = 0;
     /// Number of roots of a broadcast, the lowest ranks, which alone send; 0 for other kinds.
     int roots = 0;
 
-    /// True if `rank` sends.
+    /// True if `rank` sends messages: in a broadcast only the roots, otherwise every rank.
     bool sends(int rank) const { return kind != broadcast || rank < roots; }
 
     /// First byte in `send` of the message to rank `to`. Only an all-to-all has a separate message for each rank.
@@ -47,7 +47,7 @@ struct operation {
     friend bool operator==(const operation&, const operation&) = default;
 };
 
-/// A transport with one function for all operations that move bytes, on executions of type E:
+/// A transport with one function for all operations that move bytes, on executions of type E.
 ///   `move(exec, what, send, recv)` runs `what`, which is no split. See transport_on and broadcasting_transport_on
 template <class T, class E>
 concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
@@ -69,7 +69,8 @@ public:
         static_cast<Derived&>(*this).move(exec, operation{operation::all_to_all, bytes}, send, recv);
     }
 
-    /// Throws precondition_error if the transport cannot broadcast, or unless `roots` is from 1 to `size()`.
+    /// Broadcasts from the lowest `roots` ranks, see broadcasting_transport_on. Throws precondition_error if the
+    /// transport cannot broadcast, or unless `roots` is from 1 to `size()`.
     template <class E>
         requires moves_on<Derived, E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
@@ -87,7 +88,8 @@ public:
 
 namespace detail {
 
-/// Runs `what` on `transport`. Requires an all_gather, an all_to_all or, if the transport can broadcast, a broadcast.
+/// Runs the operation `what` on `transport`. Requires an all_gather, an all_to_all or, if the transport can broadcast,
+/// a broadcast.
 template <class T, execution E>
 void run_operation(T& transport, const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
     if (what.kind == operation::all_gather) {
@@ -115,9 +117,10 @@ struct operation_in_call : operation {
     }
 };
 
-/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the last
-/// collective that began on its transport, or on a transport from which its transport was split. All the transport's
-/// ranks take part in these collectives, so they agree about names and numbers. Copies share the log. Thread-safe.
+/// Log of the collectives on one rank's transport: gives each a number, and tells each operation its collective, for
+/// errors. An operation belongs to the last collective that began on its transport, or on a transport from which its
+/// transport was split. All the transport's ranks take part in these collectives, so they agree about names and
+/// numbers. Copies share the log. Thread-safe.
 class call_log {
 public:
     /// Log of a transport that is split from this log's transport.
@@ -128,7 +131,8 @@ public:
         return child;
     }
 
-    /// Numbers a collective, also if the rank then throws before the first operation.
+    /// Notes that `collective` begins, and gives it the next number. The rank may then throw before the collective's
+    /// first operation.
     void begin(const short_text& collective) {
         entry& all = root();
         const std::lock_guard lock(all.mutex);
@@ -152,12 +156,12 @@ private:
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // the root's `begun` after this transport's last collective; 0: none
+        std::uint64_t began = 0;  // number of this transport's last collective in the root's count `begun`; 0: none
         std::uint64_t operations = 0;
         std::shared_ptr<entry> above;  // entry of the transport from which this one was split
         entry* root = nullptr;         // entry of the first transport in the chain of splits; nullptr in that entry
-        std::mutex mutex;              // in the root: guards the entries of all its splits
-        std::uint64_t begun = 0;       // in the root: number of collectives on it and all its splits
+        std::mutex mutex;              // in the root entry: guards the entries of all splits
+        std::uint64_t begun = 0;       // in the root entry: number of collectives on all transports
     };
 
     entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }

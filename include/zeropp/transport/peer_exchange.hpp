@@ -24,22 +24,23 @@ namespace zeropp {
 
 /// Runs a transport's operations over a wire, one at a time. Serves all peers at once; messages travel in pieces.
 ///
-/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: the peer ran
-/// the same operation, and its wire has completed all sends. Ranks that ran different operations throw
-/// precondition_error, unless the deadline passes first. A rank that gives up tells its peers, which throw the same
-/// timeout_error, or peer_error for another cause. So no operation succeeds with bytes of a rank that has given up.
+/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer. It says that
+/// the peer ran the same operation, and that the peer's wire has completed all sends. Ranks that ran different
+/// operations throw precondition_error, unless the deadline passes first. A rank that gives up tells its peers, which
+/// throw the same timeout_error, or peer_error for another cause. So no operation succeeds with bytes of a rank that
+/// has given up.
 ///
 /// Every error of an operation is final, except a message of wrong length if the operation otherwise completes. After a
 /// final error, the whole family (exchanges split from one another) throws that error again.
 template <wire Wire>
 class peer_exchange {
 public:
-    /// First exchange of a family.
+    /// Makes the first exchange of a new family, over `wire`.
     peer_exchange(Wire&& wire, transport_options options)
         : peer_exchange(std::move(wire), options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
 
-    /// Exchange of the family of `parent`, over a wire of `members`, ranks of `parent`.
+    /// Makes an exchange in the family of `parent`, over a wire of `members`, ranks of `parent`.
     peer_exchange(Wire&& wire, const peer_exchange& parent, std::span<const int> members)
         : peer_exchange(std::move(wire), parent.timeout_, parent.log_.split(),
                         detail::world_ranks(parent.world_ranks_, members), parent.failure_) {}
@@ -54,8 +55,8 @@ public:
     /// Notes the collective's name for errors.
     void begin(const short_text& collective) { log_.begin(collective); }
 
-    /// Names and numbers `what`, the next operation. Call this in the order of operations, because `run` may come
-    /// later.
+    /// Returns `what`, the next operation, with the name and number of its collective. Call this in the order of
+    /// operations, because `run` may come later.
     detail::operation_in_call next(const operation& what) { return log_.next(what); }
 
     Wire& wire() { return wire_; }
@@ -69,7 +70,8 @@ public:
     /// Options of this exchange.
     transport_options options() const { return {.timeout = timeout_}; }
 
-    /// Runs `what` as the transport concept defines it. Copies the message of this rank to itself on `exec`. Blocks.
+    /// Runs the operation `what` as transport_on defines it. Blocks until all its messages are complete. Copies this
+    /// rank's message to itself on `exec`.
     template <class E>
     void run(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
@@ -96,7 +98,7 @@ private:
     struct acknowledgements {
         acknowledgement own;
         acknowledgement abort;               // sent if this rank gives up
-        std::vector<acknowledgement> peers;  // [i] is from source(i)
+        std::vector<acknowledgement> peers;  // [i]: of source(i)
     };
 
     /// Result of an operation's messages. The wire reports a message that is too long, in `truncated`, but not one that
@@ -117,7 +119,7 @@ private:
         acknowledged_.resize(peers());
     }
 
-    /// Exchanges the messages of an operation with the other ranks.
+    /// Exchanges the messages of the operation `what` with the other ranks. Blocks until they are complete.
     void carry(const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         what_ = what;
         ++operations_;
@@ -161,8 +163,8 @@ private:
     /// Starts to receive and send one piece of each peer's message, after the message's first `done` bytes.
     void post(std::span<request> piece, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(wire_.piece(), what_.bytes - done);
-        // A piece must not match a piece of a message of another size or with other roots. If ranks are out of step, it
-        // must not match a piece of the previous or next operations.
+        // The tag tells apart messages with different numbers of pieces or roots. It also tells apart the operations of
+        // ranks that are up to three operations out of step.
         const std::size_t size = ceil_div(what_.bytes, wire_.piece()) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
         // Every rank starts with another peer, so that no rank is the first destination of all.
@@ -178,7 +180,8 @@ private:
         }
     }
 
-    /// Waits for a piece of all messages, even after an error, because other messages still use the caller's memory.
+    /// Waits until a piece of all messages is complete, and adds its results to `all`. Goes on after an error, because
+    /// other messages still use the caller's memory.
     void await(std::span<request> piece, outcome& all) {
         for (std::size_t i = 0; i != piece.size(); ++i) {
             wire_completion of;
@@ -197,8 +200,8 @@ private:
         }
     }
 
-    // Each operation receives an acknowledgement (`ack_tag`) from each peer. A rank that gives up sends each peer
-    // another.
+    // With a timeout, each operation receives an acknowledgement from each peer, with the tag `ack_tag`. A rank that
+    // gives up sends each peer a further acknowledgement.
 
     bool timed() const { return timeout_ != std::chrono::milliseconds::zero(); }
 
@@ -228,8 +231,8 @@ private:
         }
     }
 
-    /// Checks the peers' acknowledgements. Acknowledges to each peer as soon as the wire is done with all messages to
-    /// that peer. So a peer that receives nothing does not delay the others.
+    /// Checks the peers' acknowledgements. Sends a peer this rank's acknowledgement as soon as the wire is done with
+    /// all messages to that peer. So a peer that receives nothing does not delay the others.
     void acknowledge() {
         check_acknowledgements();
         for (std::size_t i = 0; all_posted_ && i != peers(); ++i) {
@@ -272,7 +275,7 @@ private:
         return of.complete;
     }
 
-    /// Peers to or from which the message of a piece is incomplete.
+    /// Ranks to or from which the message of a piece is incomplete.
     std::vector<int> unfinished(std::span<request> piece) {
         std::vector<int> ranks;
         for (std::size_t i = 0; i != peers(); ++i) {
@@ -282,7 +285,8 @@ private:
         return ranks;
     }
 
-    /// Throws timeout_error for the ranks `missing`. But if a peer has acknowledged a failure, throws that true cause.
+    /// Throws timeout_error for the ranks `missing`. But if a peer has acknowledged a failure, throws that failure, the
+    /// true cause.
     [[noreturn]] void time_out(std::vector<int> missing) {
         check_acknowledgements();
         std::sort(missing.begin(), missing.end());
@@ -319,7 +323,7 @@ private:
                 wire_.abandon(sent);
             }
         }
-        // A receive that has begun cannot be cancelled, but most will complete within `moment`.
+        // A receive that has begun cannot be cancelled, but most complete within 100 ms (`moment`).
         const auto all_back = [&] {
             std::erase_if(receives, [&](request* r) {
                 try {
@@ -347,7 +351,8 @@ private:
     /// Rank that is i + 1 above this rank, modulo the number of ranks.
     int destination(std::size_t i) const { return (wire_.rank() + 1 + static_cast<int>(i)) % wire_.size(); }
 
-    // Pieces in flight of each message: few, so that one completes often while bytes flow. poll_until sleeps otherwise.
+    // Number of pieces in flight of each message: few, so that one completes often while bytes flow. poll_until sleeps
+    // if none completes.
     static constexpr std::size_t in_flight = 8;
     static constexpr std::size_t operation_tags = 4;
     static constexpr std::size_t size_tags = 8191;
@@ -359,13 +364,13 @@ private:
     std::chrono::milliseconds timeout_;
     detail::call_log log_;
     std::vector<int> world_ranks_;                    // [r]: world rank of the wire's rank r
-    std::shared_ptr<detail::first_failure> failure_;  // of the family
+    std::shared_ptr<detail::first_failure> failure_;  // first failure of the family
     std::vector<request> requests_;                   // of `in_flight` pieces, each a receive and a send for each peer
     std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
-    std::vector<request> ack_receives_;  // [i] is from source(i)
-    std::vector<request> ack_sends_;     // [i] is to destination(i)
+    std::vector<request> ack_receives_;  // [i]: from source(i)
+    std::vector<request> ack_sends_;     // [i]: to destination(i)
     std::vector<bool> acknowledged_;     // [i]: the operation's acknowledgement to destination(i) is posted
-    bool all_posted_ = false;            // true: all pieces of the operation are posted
+    bool all_posted_ = false;            // true if all pieces of the operation are posted
     bool aborted_ = false;
 
     detail::operation_in_call what_;                  // the current operation

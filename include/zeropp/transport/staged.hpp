@@ -17,12 +17,12 @@
 
 namespace zeropp {
 
-/// Moves device memory through `Transport`, which moves host memory: to a pinned buffer, between ranks, and back to the
-/// device. So an MPI without support for CUDA serves GPUs.
+/// A transport of device memory over `Transport`, which moves host memory. Bytes go to a pinned buffer, between ranks,
+/// and back to the device. So an MPI without support for CUDA serves GPUs.
 ///
 /// Operations block the caller until the copy back is enqueued, because the host reads the data. The pinned buffers
 /// grow to the largest operation and stay: run the largest first if the hot path must not allocate. If an operation of
-/// `Transport` fails, they are never freed.
+/// `Transport` fails, the buffers are never freed.
 template <transport_on<host> Transport>
 class staged : public adaptor<staged<Transport>, Transport> {
     using base = adaptor<staged, Transport>;
@@ -39,7 +39,7 @@ public:
         try {
             base::move(host{}, what, down_.data(), up_.data());
         } catch (...) {
-            // A failed transport, as MPI's, may still read and write them.
+            // A failed transport, such as MPI's, may still read and write the buffers.
             down_.abandon();
             up_.abandon();
             throw;
@@ -47,7 +47,7 @@ public:
         up(stream, recv, received_bytes);
     }
 
-    /// See can_broadcast.
+    /// True if `Transport` can broadcast host memory.
     template <execution E>
     bool broadcasts() const {
         return base::template broadcasts<host>();
@@ -64,7 +64,7 @@ private:
         /// Blocks until the work before the event of `keep_until` is complete.
         void wait() const { memory_.get_deleter().used.wait(); }
 
-        /// Discards the contents if the buffer has to grow.
+        /// Makes room for `bytes` bytes. Discards the contents if the buffer has to grow.
         void reserve(std::size_t bytes) {
             if (bytes <= size_) return;
             memory_.reset();
@@ -75,7 +75,7 @@ private:
             size_ = bytes;
         }
 
-        /// Never frees the memory.
+        /// Leaves the memory allocated until the program ends; the buffer is then empty.
         void abandon() {
             static_cast<void>(memory_.release());
             size_ = 0;
@@ -98,7 +98,8 @@ private:
         std::size_t size_ = 0;
     };
 
-    /// Copies to the pinned buffer `down_`, and waits. First waits for the last copy out of `up_`, on any stream.
+    /// Copies `bytes` bytes of device memory to the pinned buffer `down_`, and waits for the copy. First waits for the
+    /// last copy out of the buffer `up_`, on any stream.
     void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
         up_.wait();
         down_.reserve(bytes);

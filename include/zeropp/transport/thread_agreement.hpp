@@ -15,7 +15,7 @@
 
 namespace zeropp::detail {
 
-/// Signs of life of one rank, from all threads that run its operations. Thread-safe.
+/// Record that tells if one rank is alive, written by all threads that run operations of the rank. Thread-safe.
 class thread_presence {
     using clock = std::chrono::steady_clock;
 
@@ -40,8 +40,8 @@ public:
     /// Notes that no thread of the rank will call again.
     void leave() { left_ = true; }
 
-    /// True if the rank has left. Also if no thread of it is in an operation, and no sign of life has come for
-    /// `timeout`, counted from `since` at the earliest.
+    /// True if the rank has called `leave`. Also true if no thread of the rank is in an operation and the rank's last
+    /// sign of life is `timeout` ago. The time counts from `since` at the earliest.
     bool is_dead(clock::time_point since, std::chrono::milliseconds timeout) const {
         return left_ || (operations_ == 0 && clock::now() >= deadline_after(timeout, std::max(since, heard_.load())));
     }
@@ -52,14 +52,15 @@ private:
     std::atomic<bool> left_ = false;
 };
 
-/// Agreement of a group's ranks on the survivors. Thread-safe.
+/// Lets the ranks of a group agree on the survivors of a failure. Thread-safe.
 class thread_agreement {
 public:
     explicit thread_agreement(std::size_t ranks) : came_(ranks), excluded_(ranks) {}
 
     /// Returns the survivors in increasing order, equal on all callers: ranks that called `agree` before the agreement,
-    /// except excluded ones. Blocks until each rank has called, is excluded, or `is_dead(rank)`. One caller runs
-    /// `make(survivors)` before any call returns. A later caller gets the survivors at once, and is none of them.
+    /// except excluded ones. Blocks until each rank has called, is excluded, or is dead (`is_dead(rank)` is true). One
+    /// caller runs `make(survivors)` before any call returns. A rank that calls after the agreement gets the survivors
+    /// at once, and is none of them.
     template <class IsDead, class Make>
     std::vector<int> agree(int rank, std::span<const int> excluded, IsDead is_dead, Make make) {
         bool entered = false;

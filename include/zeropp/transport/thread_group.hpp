@@ -37,11 +37,11 @@ struct thread_family {
         : timeout(options.timeout), presence(static_cast<std::size_t>(ranks)) {}
 
     const std::chrono::milliseconds timeout;
-    std::vector<thread_presence> presence;  // by world rank
-    std::mutex mutex;                       // locked before the mutex of a group
+    std::vector<thread_presence> presence;  // [r]: signs of life of world rank r
+    std::mutex mutex;                       // guards the members below; locked before a group's mutex
     std::vector<std::weak_ptr<group>> groups;
     std::exception_ptr cause;     // the first failure
-    clock::time_point failing{};  // when the wait began that timed out, or time of another failure
+    clock::time_point failing{};  // begin of the wait that timed out, or time of another failure
 
     /// A family that survivors of this family have made by `shrink`.
     struct heir {
@@ -58,8 +58,8 @@ struct thread_family {
         end_groups();
     }
 
-    /// Fails the family with the exception `why()`, because a rank has waited since `began` for a meeting of `g`. Does
-    /// nothing if that meeting has taken place meanwhile.
+    /// Fails the family with the exception `why()`, because a rank has waited since `began` for meeting number
+    /// `meeting` of the group `g`. Does nothing if that meeting has taken place meanwhile.
     template <class Why>
     void fail_unless_met(group& g, std::uint64_t meeting, clock::time_point began, Why why);
 
@@ -83,7 +83,7 @@ private:
         failing = since;
     }
 
-    /// Ends the meetings of all groups with `cause`, which does not change any more.
+    /// Makes waiting and later meetings of all groups throw `cause`, which is set and does not change any more.
     void end_groups();
 
     /// Families of survivors to which `rank` belongs, and the rank's number in each.
@@ -101,7 +101,7 @@ private:
     }
 };
 
-/// Ranks that meet. All of them share one object.
+/// A group of ranks that meet before each operation. All its ranks share one object.
 struct thread_family::group : std::enable_shared_from_this<group> {
     group(std::shared_ptr<thread_family> f, std::vector<int> ranks)
         : relatives(std::move(f)), slots(ranks.size()), world_ranks(std::move(ranks)) {}
@@ -153,7 +153,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         changed.notify_all();
     }
 
-    /// Counts one more rank that has come. The last rank releases the others, and gets true. Requires `mutex` locked.
+    /// Counts this rank's arrival at a meeting. Returns true to the last rank, which releases the others. Requires
+    /// `mutex` locked.
     bool last_to_arrive() {
         if (++arrived != slots.size()) return false;
         arrived = 0;
@@ -162,7 +163,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return true;
     }
 
-    /// Returns when all ranks have called `meet`. Throws the family's failure if that comes first.
+    /// Returns when all ranks of the group have called `meet`. Throws the family's failure if that comes first.
     void meet(int rank, const operation_in_call& what) {
         const auto began = clock::now();
         const auto deadline = deadline_after(relatives->timeout, began);
@@ -187,7 +188,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         if (generation == mine) std::rethrow_exception(cause);
     }
 
-    /// World ranks that have not come to the next meeting.
+    /// World ranks of this group that have not come to the next meeting.
     [[gnu::cold]] std::vector<int> missing() const {
         std::vector<int> ranks;
         for (std::size_t r = 0; r != met.size(); ++r) {
@@ -196,8 +197,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return ranks;
     }
 
-    /// Scope after a meeting, which ranks leave together. In it, ranks read each other's memory, so none may leave
-    /// before the others are done, even after a failure. The destructor cannot hang, because every rank comes to it.
+    /// Scope after a meeting, which all ranks leave together. In this scope ranks read each other's memory. So none may
+    /// leave before the others are done, even after a failure. The destructor cannot hang, because every rank comes to
+    /// it.
     class together {
     public:
         explicit together(group& g) : group_(g) {}
@@ -220,8 +222,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         return relatives->presence[static_cast<std::size_t>(world_rank(rank))];
     }
 
-    /// Meets the other ranks, and enqueues on `exec` the copies of all messages to this rank. Streams wait for one
-    /// another by events. The calling thread waits for the other ranks, and not for work on streams.
+    /// Meets the other ranks for the operation `what`, and enqueues on `exec` the copies of all messages to this rank.
+    /// Streams wait for one another by events. The calling thread waits for the other ranks, and not for work on
+    /// streams.
     template <class E>
     void exchange(const E& exec, int rank, const operation_in_call& what, const std::byte* send, std::byte* recv) {
         const thread_presence::in_operation here(presence_of(rank));
@@ -249,7 +252,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
             failure = std::current_exception();
         }
         if constexpr (!std::same_as<E, host>) {
-            // Not `meet`, which can throw: a rank with a failure must come too, because the others wait for its event.
+            // Waits without `meet`, which can throw. A rank with a failure must come too, because the others wait for
+            // its event.
             {
                 const together until_all_have_recorded(*this);
             }
@@ -258,7 +262,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         if (failure) std::rethrow_exception(failure);
     }
 
-    /// Group of `members`, one object for all of them.
+    /// Makes the group of `members`, ranks of this group, and returns one object to all of them.
     std::shared_ptr<group> split(int rank, const operation_in_call& what, std::span<const int> members) {
         const thread_presence::in_operation here(presence_of(rank));
         // The first rank of a list makes the group before the meeting: the others take the group right after it.

@@ -22,9 +22,9 @@
 
 namespace zeropp {
 
-/// Connects threads of one process through shared memory. Each rank has a handle, for one thread and the executions on
-/// which that thread enqueues. Copies of a handle stand for the same rank. On GPUs, each thread enqueues on its own
-/// stream: the threads meet, and their streams wait for one another by events.
+/// A transport between threads of one process, through shared memory. Each rank has a handle, for one thread and the
+/// executions on which that thread enqueues. Copies of a handle stand for the same rank. On GPUs, each thread enqueues
+/// on its own stream: the threads meet, and their streams wait for one another by events.
 ///
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
 /// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then all waiting and
@@ -48,7 +48,8 @@ public:
     /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& /*problem*/) { log_.begin(call.primitive); }
 
-    /// On a host execution, `what` runs in its turn. On a stream, this thread meets the others and enqueues the copies.
+    /// Runs the operation `what`: on a host execution in its turn. On a stream, this thread waits for the other ranks'
+    /// threads, and enqueues the copies.
     template <execution E>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
         const auto work = [g = group_, rank = rank_, named = log_.next(what), send, recv](const auto& on) {
@@ -78,8 +79,9 @@ public:
         return {thread_transport(std::move(survivors), static_cast<int>(self - ranks.begin()), {}), std::move(ranks)};
     }
 
-    /// Makes every waiting or later call throw peer_error of `reason`, on all ranks: of all transports that were split
-    /// from one another, and of the transports that this rank and other survivors have got from `shrink`.
+    /// Makes every waiting or later call throw peer_error with the text `reason`, on all ranks. This covers all
+    /// transports that were split from one another, and the transports that this rank and other survivors have got from
+    /// `shrink`.
     void abort(const std::string& reason) {
         group_->relatives->abort(group_->world_rank(rank_), std::make_exception_ptr(peer_error(reason)));
     }
@@ -101,7 +103,8 @@ private:
 };
 
 namespace detail {
-/// run_on_threads for `work(held, transport)`. It is no template, so that a program compiles it once.
+/// Implementation of zeropp::run_on_threads, with `work(held, transport)`. It is no template, so that a program
+/// compiles it once.
 inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), void* held, transport_options options) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);
     std::vector<std::exception_ptr> own_failures(handles.size());
@@ -147,7 +150,8 @@ inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), vo
 
 /// Runs `work(transport)` on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
 /// collectives throw peer_error. Then throws the exception of the lowest rank, and peer_error only if no rank threw
-/// another one. If a thread cannot be started, the others get peer_error too, and the caller that thread's exception.
+/// another one. If a thread cannot be started, the other threads get peer_error, and the caller gets the exception of
+/// the failed start.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
     const auto call = [](void* held, thread_transport& transport) { (*static_cast<Work*>(held))(transport); };

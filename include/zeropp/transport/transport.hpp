@@ -22,7 +22,7 @@ namespace zeropp {
 /// Connects ranks and moves bytes between them on executions of type E. Every operation is collective: all ranks of the
 /// transport call it, in the same order, with the same sizes. Operations are enqueued on `exec`; buffers and the
 /// transport must stay valid until `exec` has completed them.
-///   `rank()`, `size()`
+///   `rank()`, `size()` number of this rank, from 0, and number of ranks
 ///   `all_gather(exec, send, recv, bytes)` fills recv[r * bytes ...] with the bytes that rank r sent. `send` may be
 ///                                         recv + rank() * bytes
 ///   `all_to_all(exec, send, recv, bytes)` fills recv[r * bytes ...] with rank r's send[rank() * bytes ...]. `send` and
@@ -57,6 +57,7 @@ concept broadcasting_transport_on =
 /// Result of `shrink`: a transport or communicator of the survivors.
 template <class T>
 struct shrunk {
+    /// The transport or communicator of the survivors.
     T next;
     /// [r]: rank that rank r of `next` had on the transport or communicator that was shrunk. In increasing order.
     std::vector<int> survivors;
@@ -89,37 +90,41 @@ bool can_broadcast(const T& transport) {
     }
 }
 
-/// The collective that a rank is about to run, for transports that watch (`counting`, `checked`) or name it in errors.
+/// Description of the collective that a rank is about to run. Transports count collectives, compare them between ranks,
+/// or name them in errors.
 struct collective_call {
+    /// Name of the collective.
     short_text primitive;
     /// Number of elements of the whole tensor.
     std::uint64_t elements = 0;
+    /// Name of the element type.
     short_text element;
     /// Names of the quantizers of all hops.
     agreed_text quantizer;
     /// Other settings that the ranks must agree on, in words.
     agreed_text options;
-    /// `topology_digest` of the topology that the call is for; 0 for none.
+    /// Hash (`topology_digest`) of the topology that the call is for; 0 for none.
     std::uint64_t topology = 0;
 
     friend bool operator==(const collective_call&, const collective_call&) = default;
 };
 
 namespace detail {
-/// World ranks of a transport of all `size` ranks.
+/// World ranks of a transport of all `size` ranks: 0, 1, ..., `size` - 1.
 inline std::vector<int> world_ranks(int size) {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
 }
-/// World ranks of `members`, ranks of a transport with world ranks `parent`.
+/// World ranks of `members`, which are ranks of a transport. `parent[r]` is the world rank of that transport's rank r.
 inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
     return ranks;
 }
 
-/// Throws precondition_error unless `excluded` are ranks of a transport of `size` ranks, other than `rank`.
+/// Throws precondition_error in the name of `transport` unless `excluded` are ranks of a transport of `size` ranks,
+/// other than `rank`.
 inline void require_excluded(std::string_view transport, std::span<const int> excluded, int rank, int size) {
     for (const int e : excluded) {
         if (e >= 0 && e < size && e != rank) continue;
@@ -138,7 +143,7 @@ inline std::vector<int> other_ranks(int size, std::span<const int> ranks) {
     return others;
 }
 
-/// Error of `rank`, which the `survivors` have left out.
+/// Error for `rank`, which the ranks `survivors` have left out. `transport` is the transport's name.
 [[gnu::cold]] inline excluded_error left_out(std::string_view transport, int rank, std::span<const int> survivors) {
     return excluded_error(std::string(transport) + ": rank " + std::to_string(rank) +
                           " is left out; the ranks that go on are " + text_of(survivors));
@@ -157,8 +162,8 @@ void shrink_to(shrunk<T>& from, std::span<const int> kept) {
     from.survivors = world_ranks(from.survivors, again.survivors);
 }
 
-/// Returns `make(left)`, a T of the survivors, and the survivors' ranks. If another rank dies meanwhile, `make` throws
-/// and must leave `left.next` in place: the others shrink again.
+/// Returns `make(left)`, a T of the survivors, and the survivors' ranks. If another rank dies meanwhile, `make` must
+/// throw lost_rank_error and leave `left.next` in place: the survivors then shrink again.
 template <class T, shrinkable_transport Transport, class Make>
 shrunk<T> connect(shrunk<Transport> left, Make make) {
     for (;;) {
@@ -185,7 +190,8 @@ void begin_collective(T& transport, const collective_call& call, const std::stri
 }
 
 /// Blocks until `exec` has completed all its work, including operations of `transport`; throws the exception of failed
-/// work. Calls the transport's member `wait` if there is one: operations may never end by themselves.
+/// work. Calls the transport's member `wait` if there is one, because operations on a failed network may never end by
+/// themselves.
 template <class T, execution E>
 void wait_for(T& transport, const E& exec) {
     if constexpr (requires { transport.wait(exec); }) {

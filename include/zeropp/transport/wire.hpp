@@ -14,7 +14,7 @@
 
 namespace zeropp {
 
-/// State of a posted message.
+/// State of a message that a wire sends or receives.
 struct wire_completion {
     bool complete = false;
     /// Bytes received; 0 for a send.
@@ -26,7 +26,7 @@ struct wire_completion {
 /// Messages between a group of ranks, buffered or not. Messages of one sender and one tag (0 to 32767) go into the
 /// receives for that sender and tag, in order, each once; no message is lost. A message shorter than its buffer
 /// completes the receive. Functions do not block, and throw the network's errors. A post that throws leaves no message.
-///   `rank()`, `size()`
+///   `rank()`, `size()`    number of this rank, from 0, and number of ranks
 ///   `request`             a message on its way; inactive if default-constructed
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
 ///                         start a message. Its memory and `r` stay in place until the message is complete

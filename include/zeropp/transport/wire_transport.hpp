@@ -24,8 +24,8 @@
 
 namespace zeropp {
 
-/// Makes a transport of a wire: operations in the order of their execution, splits, timeouts and failure, as
-/// peer_exchange describes them.
+/// A transport over a wire, which is a network of messages. Adds operations in the order of their execution, splits,
+/// timeouts and failure, as peer_exchange describes them.
 ///
 /// After a failure, this transport and its family (all transports that were split from one another) throw the first
 /// error again. They call `keep` on their wires, so that destruction does not block.
@@ -34,8 +34,8 @@ namespace zeropp {
 template <wire Wire>
 class wire_transport : public operations<wire_transport<Wire>> {
 public:
-    /// Takes `wire`, on every rank of the network. All ranks have a timeout, or none has. Throws precondition_error if
-    /// the timeout is negative.
+    /// Makes a transport over `wire`. Every rank of the wire must do so, all with a timeout or all without one. Throws
+    /// precondition_error if the timeout is negative.
     explicit wire_transport(Wire wire, transport_options options = {}) {
         detail::require_timeout(Wire::name, options);
         peers_ = std::make_unique<exchange>(std::move(wire), options);
@@ -43,14 +43,14 @@ public:
 
     int rank() const { return peers_->wire().rank(); }
     int size() const { return peers_->wire().size(); }
-    /// Returns the wire.
+    /// The wire of this transport.
     const Wire& network() const { return peers_->wire(); }
 
     /// Names the collective in errors of later operations. See begin_collective.
     void begin(const collective_call& call, const std::string& /*problem*/) { peers_->begin(call.primitive); }
 
-    /// Runs `what` in its turn on host executions; on `host`, and executions derived from `host`, on the calling
-    /// thread. On a stream, first waits for the stream's work, because wires know nothing of streams.
+    /// Runs the operation `what` in its turn on host executions; on `host`, and executions derived from `host`, on the
+    /// calling thread. On a stream, first waits for the stream's work, because wires know nothing of streams.
     template <execution E>
         requires std::same_as<typename E::space, typename Wire::space>
     void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
@@ -65,8 +65,9 @@ public:
         }
     }
 
-    /// With a timeout, the ranks first meet within it. The wire's own split has no deadline: a rank that dies after the
-    /// meeting may leave the others waiting. Requires that no operation is in flight on a queue.
+    /// Transport of `members`: ranks of this one, in their new order. With a timeout, the ranks first meet within that
+    /// time. The wire's own split has no deadline: a rank that dies after the meeting may leave the others waiting.
+    /// Requires that no operation is in flight on a queue.
     wire_transport split(std::span<const int> members) {
         const bool listed = std::ranges::find(members, rank()) != members.end();
         const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size(); });
@@ -90,7 +91,8 @@ public:
         return wire_transport(std::make_unique<exchange>(std::move(*part), *peers_, members));
     }
 
-    /// Transport of the survivors, see shrinkable_transport and shrinkable_wire. The timeout limits the agreement.
+    /// Transport of the survivors of a failure, see shrinkable_transport and shrinkable_wire. The timeout limits the
+    /// agreement.
     shrunk<wire_transport> shrink(std::span<const int> excluded = {})
         requires shrinkable_wire<Wire>
     {
@@ -104,7 +106,8 @@ public:
     }
 
 protected:
-    /// Blocks until all ranks have called `meet`, within the timeout. Returns at once without a timeout.
+    /// Blocks until all ranks have called `meet`; throws timeout_error after the timeout. Returns at once without a
+    /// timeout.
     void meet() const { peers_->meet({operation::split}); }
 
 private:
