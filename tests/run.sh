@@ -65,7 +65,7 @@ left=$build_dir/left_out
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
 # Seconds that each part of --all may take beside the others, on the slower of the machines that it runs on.
-declare -A share=([style]=500 [everything]=2600 [PyTorch]=2000 [docs]=500 [asan+ubsan]=700 [tsan]=350 [fuzzing]=350 [JAX]=200)
+declare -A share=([style]=500 [everything]=2600 [PyTorch]=2700 [docs]=500 [asan+ubsan]=700 [tsan]=350 [fuzzing]=350 [JAX]=200)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 

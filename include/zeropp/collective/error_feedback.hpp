@@ -39,9 +39,9 @@ struct stored_residuals<hops<Q...>, Storage> {
 }  // namespace detail
 
 /// Residuals (quantization errors) that a rank keeps from one reduction of a tensor, or list, for the next. `Hops` is
-/// the `hops` of the reduction: the list of its quantizers. The hop of level 0 has residuals of the whole gradient, a
-/// later hop residuals of the sums that this rank sends. The all-gather phase has residuals of this rank's shard of the
-/// result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
+/// the `hops` of the reduction: the list of its quantizers. The hop of level 0 has residuals of the whole gradient.
+/// Each later hop has residuals of the sums that this rank sends. The all-gather phase has residuals of this rank's
+/// shard of the result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
@@ -98,7 +98,7 @@ public:
     /// equal arguments, also copy their bytes to `residuals()`.
     void restore(std::uint64_t uses) { uses_ = uses; }
 
-    /// Memory of the current residuals, complete when the work of the last reduction is.
+    /// Memory of all residuals. It is complete once the work of the last reduction has ended.
     view<std::byte, Space> residuals() const { return storage_.subview(0, sizes_.all()); }
 
     /// Why the residuals do not fit the division `gradient` over `ranks`, as "expected ..., given ..."; empty if they

@@ -52,7 +52,7 @@ public:
         std::uint64_t ticket_ = 0;
     };
 
-    /// Starts the queue's thread. Codecs work on this thread alone.
+    /// Starts the queue's thread. Codecs run on it, without dividing their work over further threads.
     host_queue() : state_(std::make_shared<state>()), worker_([s = state_.get()] { s->run(); }) {}
 
     /// Starts the queue's thread. Codecs divide their work over it and the started threads of `threads`.

@@ -57,7 +57,7 @@ workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Re
 struct group_segments {
     /// Sizes of groups in ranks, each once, in ascending order; none for a list of shards.
     std::span<const int> sizes;
-    /// Division of each tensor over groups of the first size, then over groups of the second size, and so on.
+    /// For each of `sizes`, in order: the division of every tensor over a group of that size.
     std::span<const segment> segments;
 
     /// Division of each tensor over a group of `size` ranks. Requires an empty `problem(size)`.
@@ -171,7 +171,7 @@ public:
 
     /// Division of each whole tensor over all ranks, in host memory.
     std::span<const segment> over_ranks() const { return std::span(segments_).first(ranks_ != 0 ? size() : 0); }
-    /// Division of each whole tensor over the ranks of a group, in host memory.
+    /// For each size of groups: the division of each whole tensor over the ranks of a group, in host memory.
     detail::group_segments over_groups() const {
         return {group_sizes_, std::span(segments_).subspan(over_ranks().size())};
     }

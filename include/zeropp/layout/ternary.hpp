@@ -31,8 +31,8 @@ constexpr ZEROPP_HOST_DEVICE std::uint32_t ternary_byte(std::uint32_t codes) {
 /// The five ternary codes of a byte, two bits each, the first lowest. Bytes from 243 on, which `ternary_byte` does not
 /// return, are read as `byte` - 243: every code is below 3.
 constexpr ZEROPP_HOST_DEVICE std::uint32_t ternary_codes(std::uint32_t byte) {
-    // byte / 243 modulo 1, in units of 2^-16, rounded up. The whole part of each product with 3 is a code, the last
-    // first.
+    // byte times 1/243, modulo 1, in units of 2^-16. 1/243 is rounded up to 270 units. The whole part of each product
+    // with 3 is a code, the last first.
     std::uint32_t fraction = byte * 270u & 0xffffu;
     std::uint32_t codes = 0;
     for (std::size_t i = 0; i != codes_in_byte; ++i) {

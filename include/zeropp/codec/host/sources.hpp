@@ -100,8 +100,8 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
 }
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// The type that loads codes of Q for `avx512::sum_multiples`, in a std::type_identity. The type is void if values of Q
-/// are not 8-bit integers or floats times a multiplier.
+/// The type that loads codes of Q for `avx512::sum_multiples`, in a std::type_identity. Void unless codes are 8-bit
+/// integers, `e4m3` or `e5m2`, which a multiplier scales.
 template <quantizer Q>
 constexpr auto multiplied_codes() {
     if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
