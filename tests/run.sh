@@ -13,15 +13,15 @@
 #
 # Parts of --all, in this order, warnings being errors in all of them:
 #   everything   g++, unoptimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
+#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
+#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
 #                plans and of the emulated GPU
 #   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
-# and beside them, one after the other:
+# and beside the first of them:
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
-#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
-#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile; and the benchmarks, all four of collectives on emulated GPUs
@@ -64,8 +64,8 @@ left=$build_dir/left_out
 : >"$left"
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
-# Seconds that each part of --all may take beside the others, on the slower of the machines that it runs on.
-declare -A share=([style]=500 [everything]=2600 [PyTorch]=2700 [docs]=500 [asan+ubsan]=700 [tsan]=350 [fuzzing]=350 [JAX]=200)
+# Seconds that each part of --all may take, on the slower of the machines that it runs on.
+declare -A share=([style]=700 [everything]=2100 [PyTorch]=900 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
@@ -198,17 +198,19 @@ run_fuzzing() {
 with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
 with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
 if [ "$all" = yes ]; then
-    # Beside the builds: scripts that wait for the network, for ranks, or for one process.
+    # Beside the first builds: a script whose last file is one process's, and PyTorch, which comes over the network.
     {
         run_script style tests/style.sh --build-dir "$build_dir/style"
-        run_script PyTorch timeout --kill-after=10 "${share[PyTorch]}" tests/torch/run.sh --build-dir "$build_dir/torch" \
-            -- --ignore "$root/tests/torch/test_launchers.py"
-        run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
+        timeout --kill-after=10 900 tests/torch/run.sh --install --build-dir "$build_dir/torch" || true
     } >"$build_dir/beside.log" 2>&1 &
     beside=$!
     trap 'kill $beside 2>/dev/null || true' EXIT
     # First the parts that fail most often.
     run_part everything ci "${with_gcc[@]}"
+    wait "$beside"
+    cat "$build_dir/beside.log"
+    run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch" -- --ignore "$root/tests/torch/test_launchers.py"
+    run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     if [ -n "$clang" ]; then
         run_part asan+ubsan asan-ubsan "${with_clang[@]}"
         run_part tsan tsan "${with_clang[@]}"
@@ -219,8 +221,6 @@ if [ "$all" = yes ]; then
     else
         left_out "JAX: its C library is built by everything"
     fi
-    wait "$beside"
-    cat "$build_dir/beside.log"
     left_out "another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels, PTX
           of abilities, other benchmarks on emulated GPUs, the host's code of headers through nvcc: --everywhere" \
         "a GPU: tests/gpu.sh" \
