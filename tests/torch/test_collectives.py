@@ -1,7 +1,9 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
 import datetime
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -368,3 +370,19 @@ def interrupted(rank, size):
 
 def test_an_exception_in_a_callback_is_that_exception(ranks):
     assert ranks.run(2, interrupted) == ["by the test"] * 2
+
+
+def ends(rank, size):
+    gc.disable()
+    try:
+        communicator = zeropp.Communicator(ranks_per_node=2)
+        zeropp.all_reduce(communicator, torch.ones(8), "fp32")
+        known = weakref.ref(communicator)
+        del communicator
+        return known() is None
+    finally:
+        gc.enable()
+
+
+def test_a_communicator_ends_with_the_last_reference_to_it(ranks):
+    assert ranks.run(4, ends) == [True] * 4

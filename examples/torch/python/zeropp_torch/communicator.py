@@ -278,6 +278,21 @@ _turns: weakref.WeakKeyDictionary[dist.ProcessGroup, _Turns] = weakref.WeakKeyDi
 _raised = threading.local()
 
 
+def _guarded(method: Callable[..., int], failed: int = 1) -> Callable[..., int]:
+    """Wraps a bound method for ctypes, which swallows exceptions: keeps them for call(), and returns `failed`. The method's
+    object is not kept alive: an object that keeps its callbacks still ends with the last reference to it."""
+    known = weakref.WeakMethod(method)
+
+    def guarded(*arguments: Any) -> int:
+        try:
+            return known()(*arguments)
+        except BaseException as raised:  # noqa: BLE001 - call() raises it, also a KeyboardInterrupt
+            _raised.by_callback = raised
+            return failed
+
+    return guarded
+
+
 class _DeviceBytes:
     """Device memory in the form that torch.as_tensor reads."""
 
@@ -356,9 +371,9 @@ class Communicator:
         # The library may call these until the communicator is destroyed.
         self._callbacks = _library.Callbacks(
             None,
-            _library.MOVE(self._guarded(self._all_gather)),
-            _library.MOVE(self._guarded(self._all_to_all)),
-            _library.SPLIT(self._guarded(self._split, failed=-1)),
+            _library.MOVE(_guarded(self._all_gather)),
+            _library.MOVE(_guarded(self._all_to_all)),
+            _library.SPLIT(_guarded(self._split, failed=-1)),
         )
         handle = ctypes.c_void_p()
         self._handle = None
@@ -427,18 +442,6 @@ class Communicator:
                     f"zeropp_torch: expected tensors of one type, {tensors[0].dtype}, given one of {tensor.dtype}; "
                     "tensors of another type take a call of their own"
                 )
-
-    def _guarded(self, callback, failed: int = 1):
-        """Wraps `callback` for ctypes, which swallows exceptions: keeps them for call(), and returns `failed`."""
-
-        def guarded(*arguments):
-            try:
-                return callback(*arguments)
-            except BaseException as raised:  # noqa: BLE001 - call() raises it, also a KeyboardInterrupt
-                _raised.by_callback = raised
-                return failed
-
-        return guarded
 
     def _bytes(self, address: int | None, size: int) -> torch.Tensor:
         if self.device.type == "cuda":
