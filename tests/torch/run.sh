@@ -36,12 +36,12 @@ if [ "$torch" = newest ]; then
     version=
 fi
 [ -z "$torch_index" ] || wanted+=(--extra-index-url "$torch_index")
-if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch, xdist; assert torch.__version__.startswith('$version')" 2>/dev/null; then
+if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; assert torch.__version__.startswith('$version')" 2>/dev/null; then
     rm -rf "$build_dir/venv"
     python3 -m venv "$build_dir/venv"
     # Apart from the rest, which is not to be prereleases.
     { "$python" -m pip install --quiet "${wanted[@]}" &&
-        "$python" -m pip install --quiet build expecttest numpy pycparser pytest pytest-xdist scikit-learn; } || {
+        "$python" -m pip install --quiet build expecttest numpy pycparser pytest scikit-learn; } || {
         echo "PyTorch $torch cannot be installed here"
         exit 77
     }
@@ -65,5 +65,4 @@ tar -xzf "$build_dir"/source/*.tar.gz -C "$build_dir/source" --strip-components 
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
 export GLOO_SOCKET_IFNAME=lo
-# Ranks wait for each other: the tests of two files at a time leave less of the processor idle.
-exec "$python" -m pytest -q -p no:cacheprovider -n 2 --dist loadfile --durations=20 "$root/tests/torch" "${operands[@]}"
+exec "$python" -m pytest -q -p no:cacheprovider --durations=20 "$root/tests/torch" "${operands[@]}"
