@@ -27,6 +27,7 @@ def _serve(rank: int, pipe, shared_gpu: bool) -> None:
     if shared_gpu:
         _share_gpu(rank)
     torch.set_num_threads(1)
+    gc.freeze()  # A collection that visits all of torch's objects takes a quarter of a second.
     while True:
         task = pipe.recv()
         if task is None:
