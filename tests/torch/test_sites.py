@@ -236,19 +236,23 @@ def test_collectives_take_a_hop_between_sites(ranks):
     assert ranks.run(8, collectives) == 8 * [[]]
 
 
+def small():
+    return network(blocks=1)
+
+
 def models(rank, size):
     sites = {"ranks_per_node": 2, "nodes_per_site": 2}
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
     # Replicas are sites; or replicas of a shard are on two nodes of each site.
     turned = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicate", "shard"))
-    plain = shard(network())
+    plain = shard(small())
     for module in plain.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
     train(plain, rank, steps=2)
     # hpZ's groups are nodes, or sites.
     for arguments in ({}, {"secondary": 2}, {"secondary": 4}, {"mesh": mesh}, {"mesh": turned}):
-        model = shard(network(), **arguments)
+        model = shard(small(), **arguments)
         report = zeropp.apply(model, **sites, preset="lossless", replicas="lossless" if "mesh" in arguments else None)
         train(model, rank, steps=2)
         assert_same(whole_parameters(plain), whole_parameters(model), rtol=1e-4, atol=1e-5)
@@ -261,7 +265,7 @@ def models(rank, size):
     for name, formats in {
         "16bit": {"preset": "16bit"}, "4bit": {"weights": "bf16", "gradients": (INT8, INT8, INT4)}, "2bit": {"preset": "2bit"},
     }.items():
-        model = shard(network())
+        model = shard(small())
         reports[name] = zeropp.apply(model, **sites, **formats)
         train(model, rank, steps=1)
         # The first update sends whole weights.
@@ -270,8 +274,8 @@ def models(rank, size):
     assert reports["16bit"].rows[0].gradients == "bf16 + bf16"
     assert reports["4bit"].rows[0].gradients == " + ".join((INT8, INT8, INT4))
     assert reports["2bit"].after.inter_site < reports["4bit"].after.inter_site < reports["16bit"].after.inter_site
-    one_site = zeropp.apply(shard(network()), ranks_per_node=2, nodes_per_site=4, preset="16bit")
-    plain = zeropp.apply(shard(network()), ranks_per_node=2, preset="16bit")
+    one_site = zeropp.apply(shard(small()), ranks_per_node=2, nodes_per_site=4, preset="16bit")
+    plain = zeropp.apply(shard(small()), ranks_per_node=2, preset="16bit")
     assert str(one_site) == str(plain) and one_site.rows == plain.rows and "inter-site" not in str(plain)
     assert plain.after.inter_node == reports["16bit"].after.inter_node + reports["16bit"].after.inter_site
 
@@ -286,7 +290,7 @@ def models(rank, size):
     assert hook.traffic().inter_site > 0
 
     # The planner counts what the report does, but for FSDP's padding and the root's second gather.
-    model = shard(network())
+    model = shard(small())
     report = zeropp.apply(model, **sites, preset="16bit")
     found = zeropp.estimate(model, world_size=size, **sites, preset="16bit", secondary=1)
     (root,) = (row for row in report.rows if row.unit == "(root)")
@@ -301,7 +305,7 @@ def _step(machine):
 
 
 def _ddp(hook, rank):
-    model = DistributedDataParallel(network())
+    model = DistributedDataParallel(small())
     if hook is not None:
         model.register_comm_hook(None, hook)
     loss_of(model, batch(0, rank)).backward()
