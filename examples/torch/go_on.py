@@ -149,7 +149,9 @@ def main() -> None:
     if len(set(args.lost)) == NODES * PER_NODE:
         parser.error("--lost must leave a rank")
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    context = torch.multiprocessing.get_context("spawn")
+    # Ranks begin with torch imported.
+    context = torch.multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed.fsdp", "zeropp_torch"])
     processes = [context.Process(target=train, args=(rank, store.port, args)) for rank in range(NODES * PER_NODE)]
     for process in processes:
         process.start()
