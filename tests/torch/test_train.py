@@ -11,13 +11,16 @@ import pytest
 TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"], ["--digits", "--steps", "40"]])
-def test_the_example_trains(arguments, tmp_path):
+@pytest.mark.parametrize(
+    "size, per_node, arguments",
+    [(4, 2, []), (2, 1, ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"]), (2, 1, ["--digits", "--steps", "40"])],
+)
+def test_the_example_trains(size, per_node, arguments, tmp_path):
     if "--digits" in arguments:
         pytest.importorskip("sklearn")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     sizes = ["--steps", "10", "--lr", "0.003", "--layers", "2", "--width", "64"]
-    command = [*torchrun, TRAIN, "--ranks-per-node", "2", *sizes, *arguments]
+    command = [*torchrun, TRAIN, "--ranks-per-node", str(per_node), *sizes, *arguments]
     environment = dict(os.environ)
     if "--digits" not in arguments:
         # torch does not bring NumPy along.
