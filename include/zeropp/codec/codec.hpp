@@ -135,6 +135,15 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       of a message that stand for no element become zero
 ///   `read(exec, source, where, tensor, epilogue = {})`
 ///       Decodes each slot's sum of the `message_sum` `source` into the slot's elements of `tensor`, by `where`
+///   `write_exact(exec, difference, where, message, size)`
+///       Encodes the elements of the only slot of `where` in `message`, as exact_differences from the old elements, the
+///       difference's base. These are bfloat16 or half; the tensor may have float elements, which are rounded first.
+///       `message` has room for exact_format's most bytes; `*size`, a std::uint64_t, gets the number of bytes
+///   `read_exact(exec, messages, stride, sizes, where, base)`
+///       Decodes exact_differences into the elements of each slot of `where`, which hold the old elements in `base`. The
+///       message of slot s begins at byte s * `stride` and has sizes[s] bytes. Requires `stride` to be at least
+///       exact_format's most bytes. Throws integrity_error if a message has other bytes, perhaps with some elements
+///       written. A slot without elements has no message
 ///   `each(exec, n, f)`
 ///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
 ///       Only collectives that update elements need this function

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/each.hpp>
+#include <zeropp/codec/host/exact.hpp>
 #include <zeropp/codec/host/read.hpp>
 #include <zeropp/codec/host/write.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -12,6 +13,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace zeropp {
 
@@ -58,6 +60,22 @@ struct codec<E> {
     static void read(const E& exec, const one_message<Q>& source, const Slices& where, Tensor tensor) {
         exec.enqueue(
             [=, threads = detail::threads_of(exec)] { detail::read_slots<true>(source, where, tensor, {}, threads); });
+    }
+
+    template <class Tensor, class Base, class Slices>
+    static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where,
+                            std::byte* message, std::uint64_t* size) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] {
+            detail::write_exact_slot(source, where, message, size, threads);
+        });
+    }
+
+    template <class Slices, class Base>
+    static void read_exact(const E& exec, const std::byte* messages, std::size_t stride, const std::uint64_t* sizes,
+                           const Slices& where, Base base) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] {
+            detail::read_exact_slots(messages, stride, sizes, where, base, threads);
+        });
     }
 
     template <class F>
