@@ -11,6 +11,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,7 @@ struct codec<E> {
     }
 
     template <class Tensor, class Base, class Slices>
+        requires(detail::exact_element<std::remove_cvref_t<decltype(*detail::tensor_at(std::declval<Base>(), 0))>>)
     static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where,
                             std::byte* message, std::uint64_t* size) {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
@@ -76,6 +78,10 @@ struct codec<E> {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
             detail::read_exact_slots(messages, stride, sizes, where, base, threads);
         });
+    }
+
+    static void clear(const E& exec, std::byte* to, std::size_t bytes) {
+        exec.enqueue([=] { std::fill_n(to, bytes, std::byte{0}); });
     }
 
     template <class F>

@@ -6,7 +6,9 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -77,6 +79,25 @@ struct exact_layout {
 /// The message_format of exact_differences. Chunks are cut between tiles; `bytes_at` is the most bytes of a message.
 inline constexpr message_format exact_format{
     exact_differences::tile_size,
-    [](std::size_t elements, const message_place& last) { return exact_layout(elements, last).bytes; }};
+    [](std::size_t elements, const message_place& last) { return exact_layout(elements, last).bytes; }, true};
+
+/// Type of a format of weight differences: a quantizer, or exact_differences.
+template <class Q>
+concept difference_format = quantizer<Q> || std::same_as<Q, exact_differences>;
+
+/// The message_format of weight differences in the format Q.
+template <difference_format Q>
+inline constexpr message_format difference_format_of = [] {
+    if constexpr (quantizer<Q>) {
+        return format_of<Q>;
+    } else {
+        return exact_format;
+    }
+}();
+
+/// The format of exact differences. Sizes are the most bytes.
+inline wire_format wire_format_of(const exact_differences& q) {
+    return {exact_format, q.name(), 8.0 * sizeof(std::uint16_t), false};
+}
 
 }  // namespace zeropp
