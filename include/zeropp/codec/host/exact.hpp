@@ -71,7 +71,7 @@ int reach_of(const std::uint8_t* needs, const std::uint8_t* exponents, Size n, i
 }
 
 /// Codes of a block: as 16-bit numbers with their numbers of bits, or as groups of four in a word. In a group, the
-/// first code is in the lowest bits. Beyond the block's elements, codes have no bits up to a whole group.
+/// first code is in the lowest bits. Beyond the block's elements, codes have no bits, up to two whole groups.
 struct block_codes {
     static constexpr std::size_t most = exact_differences::block_size;
     alignas(64) std::uint16_t codes[most];
@@ -89,9 +89,9 @@ struct block_codes {
         for (std::size_t i = 0; i != n; ++i) {
             bits[i] = std::min(static_cast<std::uint8_t>(std::max(exponents[i], above) - exponents[i]), most_bits);
         }
-        for (std::size_t i = n; i % 4 != 0; ++i) codes[i] = bits[i] = 0;
+        for (std::size_t i = n; i % 8 != 0; ++i) codes[i] = bits[i] = 0;
         std::uint32_t sum = 0;
-        for (std::size_t i = 0; i != 2 * ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint32_t>(bits + 2 * i);
             pair_bits[i] = (two & 0xffffu) + (two >> 16);
             sum += pair_bits[i];
@@ -102,11 +102,11 @@ struct block_codes {
     /// Packs the codes of n elements into `to`, and writes up to 8 bytes more.
     template <class Size>
     void pack(Size n, std::byte* to) {
-        for (std::size_t i = 0; i != 2 * ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint32_t>(codes + 2 * i);
             pairs[i] = (two & 0xffffu) | (two >> 16) << bits[2 * i];
         }
-        for (std::size_t i = 0; i != ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint64_t>(pairs + 2 * i);
             const auto two_bits = loaded_as<std::uint64_t>(pair_bits + 2 * i);
             groups[i] = (two & 0xffffffffu) | (two >> 32) << (two_bits & 0xffffffffu);
@@ -114,29 +114,38 @@ struct block_codes {
         }
         std::uint64_t word = 0;
         std::size_t used = 0;
-        for (std::size_t i = 0; i != ceil_div(n, 4); ++i) {
-            word |= groups[i] << used;
+        const auto append = [&](std::uint64_t some, std::size_t size) {
+            word |= some << used;
             std::memcpy(to, &word, sizeof word);
-            used += group_bits[i];
+            used += size;
             to += used / 8;
             word >>= used / 8 * 8;
             used %= 8;
+        };
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); i += 2) {
+            // Most codes are short, so that two groups are appended in one turn.
+            if (group_bits[i] + group_bits[i + 1] <= 56) {
+                append(groups[i] | groups[i + 1] << group_bits[i], group_bits[i] + group_bits[i + 1]);
+            } else {
+                append(groups[i], group_bits[i]);
+                append(groups[i + 1], group_bits[i + 1]);
+            }
         }
     }
     /// Unpacks the codes of n elements from `from`, and reads up to 8 bytes more.
     template <class Size>
     void unpack(const std::byte* from, Size n) {
         std::size_t begin = 0;
-        for (std::size_t i = 0; i != ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
             groups[i] = loaded_as<std::uint64_t>(from + begin / 8) >> begin % 8;
             begin += pair_bits[2 * i] + pair_bits[2 * i + 1];
         }
         // Bits above a pair and above a code are of the next ones.
-        for (std::size_t i = 0; i != ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
             const std::uint64_t two = (groups[i] & 0xffffffffu) | groups[i] >> pair_bits[2 * i] << 32;
             std::memcpy(pairs + 2 * i, &two, sizeof two);
         }
-        for (std::size_t i = 0; i != 2 * ceil_div(n, 4); ++i) {
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
             const auto two_bits = loaded_as<std::uint32_t>(bits + 2 * i);
             const std::uint32_t lower = pairs[i] & ((1u << (two_bits & 0xffffu)) - 1);
             const std::uint32_t upper = pairs[i] >> (two_bits & 0xffffu) & ((1u << (two_bits >> 16)) - 1);
@@ -146,17 +155,16 @@ struct block_codes {
     }
 };
 
-/// Encodes a block of n elements of type T, whose bits are `now` and whose old bits are at `old`, into `out`. Returns
-/// the number of bytes, at most 2n; writes up to 8 bytes more.
-template <exact_element T, class Size>
-std::size_t encode_exact_block(const std::uint16_t* now, const T* old, Size n, int& guess, std::byte* header,
-                               std::byte* out) {
+/// Encodes the n elements of a block, rounded to T, with old elements at `old`, into `out`. Returns the number of bytes,
+/// at most 2n; writes up to 8 bytes more.
+template <exact_element T, element S, class Size>
+std::size_t encode_exact_block(const S* tensor, const T* old, Size n, int& guess, std::byte* header, std::byte* out) {
     constexpr std::size_t block = exact_differences::block_size;
     block_codes of;
     alignas(64) std::uint8_t exponents[block];
     alignas(64) std::uint8_t needs[block];
-    for (std::size_t i = 0; i != n; ++i) of.codes[i] = exact_code(now[i], loaded_as<std::uint16_t>(old + i));
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(loaded_as<std::uint16_t>(old + i));
+    for (std::size_t i = 0; i != n; ++i) of.codes[i] = exact_code(exact_bits<T>(tensor[i]), old[i].bits);
+    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(old[i].bits);
     for (std::size_t i = 0; i != n; ++i) needs[i] = code_length(of.codes[i]);
     for (std::size_t i = 0; i != n; ++i) needs[i] = needed_reach(needs[i], exponents[i]);
 
@@ -179,7 +187,8 @@ std::size_t encode_exact_block(const std::uint16_t* now, const T* old, Size n, i
             for (auto eight = loaded_as<std::uint64_t>(is_exception + i); eight != 0; eight &= eight - 1) {
                 const std::size_t at = i + static_cast<std::size_t>(std::countr_zero(eight)) / 8;
                 *to = static_cast<std::byte>(at);
-                std::memcpy(to + 1, now + at, 2);
+                const std::uint16_t element = exact_bits<T>(tensor[at]);
+                std::memcpy(to + 1, &element, sizeof element);
                 to += exact_differences::exception_bytes;
             }
         }
@@ -188,7 +197,10 @@ std::size_t encode_exact_block(const std::uint16_t* now, const T* old, Size n, i
         reach = exact_differences::whole;
         exceptions = 0;
         bytes = 2 * n;
-        std::memcpy(out, now, bytes);
+        for (std::size_t i = 0; i != n; ++i) {
+            const std::uint16_t element = exact_bits<T>(tensor[i]);
+            std::memcpy(out + 2 * i, &element, sizeof element);
+        }
     }
     header[0] = static_cast<std::byte>(reach);
     header[1] = static_cast<std::byte>(exceptions);
@@ -210,7 +222,7 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
     }
     block_codes of;
     alignas(64) std::uint8_t exponents[block];
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(loaded_as<std::uint16_t>(to + i));
+    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(to[i].bits);
     const std::size_t code_bytes = ceil_div(of.find_bits(reach, exponents, n), 8);
     if (code_bytes + exceptions * exact_differences::exception_bytes > room) return nullptr;
     if (room < code_bytes + 8) {
@@ -221,10 +233,7 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
     } else {
         of.unpack(in, n);
     }
-    for (std::size_t i = 0; i != n; ++i) {
-        const std::uint16_t now = from_exact_code(of.codes[i], loaded_as<std::uint16_t>(to + i));
-        std::memcpy(static_cast<void*>(to + i), &now, sizeof now);
-    }
+    for (std::size_t i = 0; i != n; ++i) to[i].bits = from_exact_code(of.codes[i], to[i].bits);
     in += code_bytes;
     int before = -1;
     for (std::size_t i = 0; i != exceptions; ++i, in += exact_differences::exception_bytes) {
@@ -244,15 +253,13 @@ std::size_t encode_exact_tile(const S* tensor, const T* old, std::size_t n, std:
     std::size_t end = 2 * ceil_div(n, block);
     int guess = exact_differences::whole / 2;
     for_each_piece_on_target<block, block>(n, [&](std::size_t begin, auto some) {
-        alignas(64) std::uint16_t now[block];
-        for (std::size_t i = 0; i != some; ++i) now[i] = exact_bits<T>(tensor[begin + i]);
         std::byte* const header = out + begin / block * 2;
         if (some == block) {
-            end += encode_exact_block(now, old + begin, some, guess, header, out + end);
+            end += encode_exact_block(tensor + begin, old + begin, some, guess, header, out + end);
         } else {
             // A short block has no room for the bytes that are written behind it.
             std::byte bytes[2 * block + 8];
-            const std::size_t size = encode_exact_block(now, old + begin, some, guess, header, bytes);
+            const std::size_t size = encode_exact_block(tensor + begin, old + begin, some, guess, header, bytes);
             std::memcpy(out + end, bytes, size);
             end += size;
         }
