@@ -63,15 +63,19 @@ constexpr ZEROPP_HOST_DEVICE inline int code_bits(int reach, int exponent) {
     const int bits = reach - exponent;
     return bits < 0 ? 0 : bits > exact_differences::most_bits ? exact_differences::most_bits : bits;
 }
-/// The smallest reach of a block in which an element with code `code` and old exponent field `exponent` is no
-/// exception; 255 if no block has it. Integers below 2^16 are exact as floats, and floats have the number of bits in
-/// their exponent.
-constexpr ZEROPP_HOST_DEVICE inline std::uint8_t reach_for(std::uint16_t code, std::uint8_t exponent) {
-    const int bits = static_cast<int>(float_bits(static_cast<float>(static_cast<int>(code))) >> 23) - 126;
-    const int reach = bits > exact_differences::most_bits || exponent + bits > exact_differences::whole
-                          ? exact_differences::whole
-                          : exponent + bits;
-    return static_cast<std::uint8_t>(code == 0 ? 0 : reach);
+/// Number of bits of the code `code` without leading zeros, plus 126; 0 if the code is 0. Integers below 2^16 are exact
+/// as floats, and a float's exponent field has this number.
+constexpr ZEROPP_HOST_DEVICE inline std::uint8_t code_length(std::uint16_t code) {
+    return static_cast<std::uint8_t>(float_bits(static_cast<float>(static_cast<int>(code))) >> 23);
+}
+/// The smallest reach of a block in which an element is no exception, from its `code_length` and its old exponent
+/// field; 255 if no block has it.
+constexpr ZEROPP_HOST_DEVICE inline std::uint8_t needed_reach(std::uint8_t length, std::uint8_t exponent) {
+    constexpr std::uint8_t most = exact_differences::most_bits + 126;
+    const auto reach = static_cast<std::uint8_t>(exponent + static_cast<std::uint8_t>(length - 126));
+    const auto bounded =
+        static_cast<std::uint8_t>(length > most || reach < exponent ? exact_differences::whole : reach);
+    return static_cast<std::uint8_t>(length == 0 ? 0 : bounded);
 }
 /// True if a reach is large enough for a block. The block then has `exceptions` exceptions, of `changed` elements that
 /// have changed, and `coded` elements with at least one bit. A block has the smallest reach that is large enough, and

@@ -32,25 +32,15 @@ T loaded_as(const void* from) {
     return value;
 }
 
-/// Codes of a block as they are packed: the codes of each four elements, the first in the lowest bits of a word, and
-/// their number of bits, at most 56.
-struct code_groups {
-    static constexpr std::size_t most = exact_differences::block_size / 4;
-    std::uint64_t codes[most];
-    std::uint32_t bits[2 * most];
-};
-
-/// Number of entries of n that are not 0, for bytes of 0 or 1. Requires n to be at most 256.
+/// Number of i < n, at most 256, for which is(i) is true.
 template <class Size, class Is>
 int count_if(Size n, const Is& is) {
     constexpr std::size_t lanes = 32;
     std::uint8_t counts[lanes] = {};
-    std::size_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-        for (std::size_t k = 0; k != lanes; ++k) counts[k] = static_cast<std::uint8_t>(counts[k] + is(i + k));
-    }
-    for (std::size_t k = 0; i + k < n; ++k) counts[k] = static_cast<std::uint8_t>(counts[k] + is(i + k));
-    // A byte holds the sum of four lanes; a 16-bit field holds that of all.
+    for_each_piece<lanes>(n, [&](std::size_t begin, auto some) {
+        for (std::size_t k = 0; k != some; ++k) counts[k] = static_cast<std::uint8_t>(counts[k] + is(begin + k));
+    });
+    // A byte holds the sum of four lanes, and 16 bits hold the sum of all.
     std::uint64_t sum = 0;
     for (std::size_t k = 0; k != lanes; k += 8) sum += loaded_as<std::uint64_t>(counts + k);
     constexpr std::uint64_t even_bytes = 0x00ff00ff00ff00ff;
@@ -58,97 +48,159 @@ int count_if(Size n, const Is& is) {
     return static_cast<int>(sum * 0x0001000100010001 >> 48);
 }
 
-/// bits[i] <- number of bits of the code of element i of n in a block of reach `reach`, and 0 up to a multiple of 4.
+/// The reach of a block of n elements, with old exponent fields `exponents`. `needs` has the smallest reach in which an
+/// element is no exception. Searches from `guess` on, so that a near guess costs two steps.
 template <class Size>
-void fill_code_bits(int reach, const std::uint8_t* exponents, Size n, std::uint16_t* bits) {
-    const auto most = static_cast<std::uint8_t>(reach);
-    for (std::size_t i = 0; i != n; ++i) {
-        const auto above = static_cast<std::uint8_t>(std::max(exponents[i], most) - exponents[i]);
-        bits[i] = std::min<std::uint8_t>(above, exact_differences::most_bits);
+int reach_of(const std::uint8_t* needs, const std::uint8_t* exponents, Size n, int guess) {
+    const int changed = count_if(n, [&](std::size_t i) { return needs[i] != 0; });
+    int least = 0;
+    int most = exact_differences::whole;
+    for (int step = 1; least != most; step *= 2) {
+        const auto reach = static_cast<std::uint8_t>(guess);
+        const int exceptions = count_if(n, [&](std::size_t i) { return needs[i] > reach; });
+        const int coded = count_if(n, [&](std::size_t i) { return exponents[i] < reach; });
+        if (reaches(exceptions, changed, coded)) {
+            most = guess;
+            guess = least == 0 ? std::max(most - step, 0) : (least + most) / 2;
+        } else {
+            least = guess + 1;
+            guess = most == exact_differences::whole ? std::min(guess + step, most - 1) : (least + most) / 2;
+        }
     }
-    for (std::size_t i = n; i % 4 != 0; ++i) bits[i] = 0;
+    return most;
 }
 
-/// Encodes a block of n elements of type T, whose bits are `now` and whose old bits are at `old`, into `out`. Returns
-/// the number of bytes, at most 2n; writes up to 7 bytes more.
-template <exact_element T, class Size>
-std::size_t encode_exact_block(const std::uint16_t* now, const T* old, Size n, std::byte* header, std::byte* out) {
-    constexpr std::size_t block = exact_differences::block_size;
-    alignas(64) std::uint16_t codes[block];
-    alignas(64) std::uint16_t bits[block];
-    alignas(64) std::uint8_t exponents[block];
-    alignas(64) std::uint8_t needs[block];
-    for (std::size_t i = 0; i != n; ++i) codes[i] = exact_code(now[i], loaded_as<std::uint16_t>(old + i));
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(loaded_as<std::uint16_t>(old + i));
-    for (std::size_t i = 0; i != n; ++i) needs[i] = reach_for(codes[i], exponents[i]);
+/// Codes of a block: as 16-bit numbers with their numbers of bits, or as groups of four in a word. In a group, the
+/// first code is in the lowest bits. Beyond the block's elements, codes have no bits, up to two whole groups.
+struct block_codes {
+    static constexpr std::size_t most = exact_differences::block_size;
+    alignas(64) std::uint16_t codes[most];
+    alignas(64) std::uint16_t bits[most];
+    alignas(64) std::uint32_t pairs[most / 2];
+    alignas(64) std::uint32_t pair_bits[most / 2];
+    alignas(64) std::uint64_t groups[most / 4];
+    alignas(64) std::uint64_t group_bits[most / 4];
 
-    const auto exceptions_of = [&](int reach) {
-        const auto most = static_cast<std::uint8_t>(reach);
-        return count_if(n, [&](std::size_t i) { return needs[i] > most ? 1 : 0; });
-    };
-    const auto coded_by = [&](int reach) {
-        const auto most = static_cast<std::uint8_t>(reach);
-        return count_if(n, [&](std::size_t i) { return exponents[i] < most ? 1 : 0; });
-    };
-    const int changed = exceptions_of(0);
-    int reach = 0;
-    for (int above = exact_differences::whole; reach != above;) {
-        const int middle = (reach + above) / 2;
-        if (reaches(exceptions_of(middle), changed, coded_by(middle))) {
-            above = middle;
-        } else {
-            reach = middle + 1;
+    /// Finds the numbers of bits of n codes in a block of reach `reach`. Returns their sum.
+    template <class Size>
+    std::size_t find_bits(int reach, const std::uint8_t* exponents, Size n) {
+        const auto most_bits = static_cast<std::uint8_t>(exact_differences::most_bits);
+        const auto above = static_cast<std::uint8_t>(reach);
+        for (std::size_t i = 0; i != n; ++i) {
+            bits[i] = std::min(static_cast<std::uint8_t>(std::max(exponents[i], above) - exponents[i]), most_bits);
         }
+        for (std::size_t i = n; i % 8 != 0; ++i) codes[i] = bits[i] = 0;
+        std::uint32_t sum = 0;
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
+            const auto two = loaded_as<std::uint32_t>(bits + 2 * i);
+            pair_bits[i] = (two & 0xffffu) + (two >> 16);
+            sum += pair_bits[i];
+        }
+        return sum;
     }
-    std::size_t bytes = 2 * n;
-    int exceptions = 0;
-    if (reach != exact_differences::whole) {
-        const auto most = static_cast<std::uint8_t>(reach);
-        fill_code_bits(reach, exponents, n, bits);
-        for (std::size_t i = 0; i != n; ++i) codes[i] = needs[i] > most ? std::uint16_t{0} : codes[i];
-        for (std::size_t i = n; i % 4 != 0; ++i) codes[i] = 0;
-        const std::size_t groups = ceil_div(n, 4);
-        code_groups packed;
-        alignas(64) std::uint32_t pairs[block / 2];
-        for (std::size_t i = 0; i != 2 * groups; ++i) {
+
+    /// Packs the codes of n elements into `to`, and writes up to 8 bytes more.
+    template <class Size>
+    void pack(Size n, std::byte* to) {
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint32_t>(codes + 2 * i);
-            const auto sizes = loaded_as<std::uint32_t>(bits + 2 * i);
-            pairs[i] = (two & 0xffffu) | (two >> 16) << (sizes & 0xffffu);
-            packed.bits[i] = (sizes & 0xffffu) + (sizes >> 16);
+            pairs[i] = (two & 0xffffu) | (two >> 16) << bits[2 * i];
         }
-        for (std::size_t i = 0; i != groups; ++i) {
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint64_t>(pairs + 2 * i);
-            const auto sizes = loaded_as<std::uint64_t>(packed.bits + 2 * i);
-            packed.codes[i] = (two & 0xffffffffu) | (two >> 32) << (sizes & 0xffffffffu);
+            const auto two_bits = loaded_as<std::uint64_t>(pair_bits + 2 * i);
+            groups[i] = (two & 0xffffffffu) | (two >> 32) << (two_bits & 0xffffffffu);
+            group_bits[i] = (two_bits + (two_bits >> 32)) & 0xffffffffu;
         }
-        std::byte* to = out;
         std::uint64_t word = 0;
         std::size_t used = 0;
-        for (std::size_t i = 0; i != groups; ++i) {
-            word |= packed.codes[i] << used;
+        const auto append = [&](std::uint64_t some, std::size_t size) {
+            word |= some << used;
             std::memcpy(to, &word, sizeof word);
-            used += packed.bits[2 * i] + packed.bits[2 * i + 1];
+            used += size;
             to += used / 8;
             word >>= used / 8 * 8;
             used %= 8;
-        }
-        to += used != 0 ? 1 : 0;
-        exceptions = exceptions_of(reach);
-        bytes = static_cast<std::size_t>(to - out) + static_cast<std::size_t>(exceptions) * 3;
-        if (bytes < 2 * n) {
-            for (std::size_t i = 0; i != n; ++i) {
-                if (needs[i] <= most) continue;
-                *to++ = static_cast<std::byte>(i);
-                std::memcpy(to, now + i, 2);
-                to += 2;
+        };
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); i += 2) {
+            // Most codes are short, so that two groups are appended in one turn.
+            if (group_bits[i] + group_bits[i + 1] <= 56) {
+                append(groups[i] | groups[i + 1] << group_bits[i], group_bits[i] + group_bits[i + 1]);
+            } else {
+                append(groups[i], group_bits[i]);
+                append(groups[i + 1], group_bits[i + 1]);
             }
         }
     }
-    if (reach == exact_differences::whole || bytes >= 2 * n) {
+    /// Unpacks the codes of n elements from `from`, and reads up to 8 bytes more.
+    template <class Size>
+    void unpack(const std::byte* from, Size n) {
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
+            groups[i] = loaded_as<std::uint64_t>(from + begin / 8) >> begin % 8;
+            begin += pair_bits[2 * i] + pair_bits[2 * i + 1];
+        }
+        // Bits above a pair and above a code are of the next ones.
+        for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
+            const std::uint64_t two = (groups[i] & 0xffffffffu) | groups[i] >> pair_bits[2 * i] << 32;
+            std::memcpy(pairs + 2 * i, &two, sizeof two);
+        }
+        for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
+            const auto two_bits = loaded_as<std::uint32_t>(bits + 2 * i);
+            const std::uint32_t lower = pairs[i] & ((1u << (two_bits & 0xffffu)) - 1);
+            const std::uint32_t upper = pairs[i] >> (two_bits & 0xffffu) & ((1u << (two_bits >> 16)) - 1);
+            const std::uint32_t two = lower | upper << 16;
+            std::memcpy(codes + 2 * i, &two, sizeof two);
+        }
+    }
+};
+
+/// Encodes the n elements of a block, rounded to T, with old elements at `old`, into `out`. Returns the number of bytes,
+/// at most 2n; writes up to 8 bytes more.
+template <exact_element T, element S, class Size>
+std::size_t encode_exact_block(const S* tensor, const T* old, Size n, int& guess, std::byte* header, std::byte* out) {
+    constexpr std::size_t block = exact_differences::block_size;
+    block_codes of;
+    alignas(64) std::uint8_t exponents[block];
+    alignas(64) std::uint8_t needs[block];
+    for (std::size_t i = 0; i != n; ++i) of.codes[i] = exact_code(exact_bits<T>(tensor[i]), old[i].bits);
+    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(old[i].bits);
+    for (std::size_t i = 0; i != n; ++i) needs[i] = code_length(of.codes[i]);
+    for (std::size_t i = 0; i != n; ++i) needs[i] = needed_reach(needs[i], exponents[i]);
+
+    int reach = reach_of(needs, exponents, n, guess);
+    guess = std::min(reach, exact_differences::whole - 1);
+    const auto most = static_cast<std::uint8_t>(reach);
+    std::size_t exceptions = 0;
+    std::size_t bytes = 2 * n;
+    if (reach != exact_differences::whole) {
+        alignas(64) std::uint8_t is_exception[block];
+        for (std::size_t i = 0; i != n; ++i) is_exception[i] = needs[i] > most;
+        for (std::size_t i = n; i % 8 != 0; ++i) is_exception[i] = 0;
+        exceptions = static_cast<std::size_t>(count_if(n, [&](std::size_t i) { return is_exception[i]; }));
+        for (std::size_t i = 0; i != n; ++i) of.codes[i] = is_exception[i] != 0 ? std::uint16_t{0} : of.codes[i];
+        const std::size_t code_bytes = ceil_div(of.find_bits(reach, exponents, n), 8);
+        bytes = code_bytes + exceptions * exact_differences::exception_bytes;
+        of.pack(n, out);
+        std::byte* to = out + code_bytes;
+        for (std::size_t i = 0; bytes < 2 * n && i < n; i += 8) {
+            for (auto eight = loaded_as<std::uint64_t>(is_exception + i); eight != 0; eight &= eight - 1) {
+                const std::size_t at = i + static_cast<std::size_t>(std::countr_zero(eight)) / 8;
+                *to = static_cast<std::byte>(at);
+                const std::uint16_t element = exact_bits<T>(tensor[at]);
+                std::memcpy(to + 1, &element, sizeof element);
+                to += exact_differences::exception_bytes;
+            }
+        }
+    }
+    if (bytes >= 2 * n) {
         reach = exact_differences::whole;
         exceptions = 0;
         bytes = 2 * n;
-        std::memcpy(out, now, bytes);
+        for (std::size_t i = 0; i != n; ++i) {
+            const std::uint16_t element = exact_bits<T>(tensor[i]);
+            std::memcpy(out + 2 * i, &element, sizeof element);
+        }
     }
     header[0] = static_cast<std::byte>(reach);
     header[1] = static_cast<std::byte>(exceptions);
@@ -168,51 +220,20 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
         std::memcpy(static_cast<void*>(to), in, 2 * n);
         return in + 2 * n;
     }
-    alignas(64) std::uint16_t bits[block];
+    block_codes of;
     alignas(64) std::uint8_t exponents[block];
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(loaded_as<std::uint16_t>(to + i));
-    fill_code_bits(reach, exponents, n, bits);
-    const std::size_t groups = ceil_div(n, 4);
-    code_groups packed;
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i != 2 * groups; ++i) {
-        const auto sizes = loaded_as<std::uint32_t>(bits + 2 * i);
-        packed.bits[i] = (sizes & 0xffffu) + (sizes >> 16);
-        sum += packed.bits[i];
-    }
-    const std::size_t code_bytes = ceil_div(sum, 8);
+    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(to[i].bits);
+    const std::size_t code_bytes = ceil_div(of.find_bits(reach, exponents, n), 8);
     if (code_bytes + exceptions * exact_differences::exception_bytes > room) return nullptr;
-    const std::byte* from = in;
-    // Words are loaded whole, so the last codes of a message are copied to where bytes follow.
-    std::byte copy[block * exact_differences::most_bits / 8 + 8];
     if (room < code_bytes + 8) {
+        // Unpacking would read beyond the message.
+        std::byte copy[block * exact_differences::most_bits / 8 + 8] = {};
         std::memcpy(copy, in, code_bytes);
-        std::memset(copy + code_bytes, 0, 8);
-        from = copy;
+        of.unpack(copy, n);
+    } else {
+        of.unpack(in, n);
     }
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i != groups; ++i) {
-        packed.codes[i] = loaded_as<std::uint64_t>(from + begin / 8) >> begin % 8;
-        begin += packed.bits[2 * i] + packed.bits[2 * i + 1];
-    }
-    alignas(64) std::uint32_t pairs[block / 2];
-    for (std::size_t i = 0; i != groups; ++i) {
-        const std::uint64_t four = packed.codes[i];
-        const std::uint64_t two = (four & 0xffffffffu) | (four >> packed.bits[2 * i]) << 32;
-        std::memcpy(pairs + 2 * i, &two, sizeof two);
-    }
-    alignas(64) std::uint16_t codes[block];
-    for (std::size_t i = 0; i != 2 * groups; ++i) {
-        const auto sizes = loaded_as<std::uint32_t>(bits + 2 * i);
-        const std::uint32_t lower = pairs[i] & ((1u << (sizes & 0xffffu)) - 1);
-        const std::uint32_t upper = pairs[i] >> (sizes & 0xffffu) & ((1u << (sizes >> 16)) - 1);
-        const std::uint32_t two = lower | upper << 16;
-        std::memcpy(codes + 2 * i, &two, sizeof two);
-    }
-    for (std::size_t i = 0; i != n; ++i) {
-        const std::uint16_t now = from_exact_code(codes[i], loaded_as<std::uint16_t>(to + i));
-        std::memcpy(static_cast<void*>(to + i), &now, sizeof now);
-    }
+    for (std::size_t i = 0; i != n; ++i) to[i].bits = from_exact_code(of.codes[i], to[i].bits);
     in += code_bytes;
     int before = -1;
     for (std::size_t i = 0; i != exceptions; ++i, in += exact_differences::exception_bytes) {
@@ -224,19 +245,28 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
     return in;
 }
 
-/// Encodes a tile of n elements into `out`, with old elements at `old`. Returns the number of words. `out` needs room
-/// for a tile's largest payload and 8 bytes more.
+/// Encodes a tile of n elements into `out`, with old elements at `old`. Returns the number of words, at most the room of
+/// the tile.
 template <exact_element T, element S>
 std::size_t encode_exact_tile(const S* tensor, const T* old, std::size_t n, std::byte* out) {
     constexpr std::size_t block = exact_differences::block_size;
     std::size_t end = 2 * ceil_div(n, block);
+    int guess = exact_differences::whole / 2;
     for_each_piece_on_target<block, block>(n, [&](std::size_t begin, auto some) {
-        alignas(64) std::uint16_t now[block];
-        for (std::size_t i = 0; i != some; ++i) now[i] = exact_bits<T>(tensor[begin + i]);
-        end += encode_exact_block(now, old + begin, some, out + begin / block * 2, out + end);
+        std::byte* const header = out + begin / block * 2;
+        if (some == block) {
+            end += encode_exact_block(tensor + begin, old + begin, some, guess, header, out + end);
+        } else {
+            // A short block has no room for the bytes that are written behind it.
+            std::byte bytes[2 * block + 8];
+            const std::size_t size = encode_exact_block(tensor + begin, old + begin, some, guess, header, bytes);
+            std::memcpy(out + end, bytes, size);
+            end += size;
+        }
     });
-    std::memset(out + end, 0, exact_differences::word - 1);
-    return ceil_div(end, exact_differences::word);
+    const std::size_t words = ceil_div(end, exact_differences::word);
+    std::memset(out + end, 0, words * exact_differences::word - end);
+    return words;
 }
 /// Decodes a payload, from `in` to `end`, into the n elements of a tile at `to`. Returns false if it is none.
 template <exact_element T>
@@ -289,11 +319,8 @@ void write_exact_slot(const Difference& source, const Slices& where, std::byte* 
             std::byte* const to = payloads + layout.room_at(part.of.place, part.first) * word;
             std::size_t end = 0;
             for_each_piece<tile_size>(part.count, [&](std::size_t begin, std::size_t n) {
-                std::byte payload[tile_size * 2 + tile_size / exact_differences::block_size * 2 + 8];
-                const std::size_t words =
-                    encode_exact_tile(of_tensor.tensor + offset + begin, of_tensor.base + offset + begin, n, payload);
-                std::memcpy(to + end * word, payload, words * word);
-                end += words;
+                end += encode_exact_tile(of_tensor.tensor + offset + begin, of_tensor.base + offset + begin, n,
+                                         to + end * word);
                 index.set_end(tile + begin / tile_size, end);
             });
         });
