@@ -48,32 +48,16 @@ int count_if(Size n, const Is& is) {
     return static_cast<int>(sum * 0x0001000100010001 >> 48);
 }
 
-/// The reach of a block of n elements, with old exponent fields `exponents`. `needs` has the smallest reach in which an
-/// element is no exception. Searches from `guess` on, so that a near guess costs two steps.
-template <class Size>
-int reach_of(const std::uint8_t* needs, const std::uint8_t* exponents, Size n, int guess) {
-    const int changed = count_if(n, [&](std::size_t i) { return needs[i] != 0; });
-    int least = 0;
-    int most = exact_differences::whole;
-    for (int step = 1; least != most; step *= 2) {
-        const auto reach = static_cast<std::uint8_t>(guess);
-        const int exceptions = count_if(n, [&](std::size_t i) { return needs[i] > reach; });
-        const int coded = count_if(n, [&](std::size_t i) { return exponents[i] < reach; });
-        if (reaches(exceptions, changed, coded)) {
-            most = guess;
-            guess = least == 0 ? std::max(most - step, 0) : (least + most) / 2;
-        } else {
-            least = guess + 1;
-            guess = most == exact_differences::whole ? std::min(guess + step, most - 1) : (least + most) / 2;
-        }
-    }
-    return most;
-}
-
-/// Codes of a block: as 16-bit numbers with their numbers of bits, or as groups of four in a word. In a group, the
-/// first code is in the lowest bits. Beyond the block's elements, codes have no bits, up to two whole groups.
-struct block_codes {
+/// A block in pieces: 16-bit codes and their numbers of bits; pairs of codes in 32 bits; groups of four codes in 64 bits.
+/// In a pair and a group, the first code is in the lowest bits. Behind the block's elements, up to two whole groups,
+/// codes have no bits.
+struct exact_block {
     static constexpr std::size_t most = exact_differences::block_size;
+    /// Exponent fields of the old elements.
+    alignas(64) std::uint8_t exponents[most];
+    /// The smallest reach in which an element is no exception.
+    alignas(64) std::uint8_t needs[most];
+    alignas(64) std::uint8_t is_exception[most];
     alignas(64) std::uint16_t codes[most];
     alignas(64) std::uint16_t bits[most];
     alignas(64) std::uint32_t pairs[most / 2];
@@ -81,9 +65,40 @@ struct block_codes {
     alignas(64) std::uint64_t groups[most / 4];
     alignas(64) std::uint64_t group_bits[most / 4];
 
-    /// Finds the numbers of bits of n codes in a block of reach `reach`. Returns their sum.
+    /// The reach of the block of n elements. Searches from `guess` on, so that a near guess costs two steps.
     template <class Size>
-    std::size_t find_bits(int reach, const std::uint8_t* exponents, Size n) {
+    int find_reach(Size n, int guess) {
+        const int changed = count_if(n, [&](std::size_t i) { return needs[i] != 0; });
+        int least = 0;
+        int enough = exact_differences::whole;
+        for (int step = 1; least != enough; step *= 2) {
+            const auto reach = static_cast<std::uint8_t>(guess);
+            const int exceptions = count_if(n, [&](std::size_t i) { return needs[i] > reach; });
+            const int coded = count_if(n, [&](std::size_t i) { return exponents[i] < reach; });
+            if (reaches(exceptions, changed, coded)) {
+                enough = guess;
+                guess = least == 0 ? std::max(enough - step, 0) : (least + enough) / 2;
+            } else {
+                least = guess + 1;
+                guess = enough == exact_differences::whole ? std::min(guess + step, enough - 1) : (least + enough) / 2;
+            }
+        }
+        return enough;
+    }
+
+    /// Finds the exceptions among n elements in a block of reach `reach`, and clears their codes. Returns their number.
+    template <class Size>
+    std::size_t find_exceptions(int reach, Size n) {
+        const auto within = static_cast<std::uint8_t>(reach);
+        for (std::size_t i = 0; i != n; ++i) is_exception[i] = needs[i] > within;
+        for (std::size_t i = n; i % 8 != 0; ++i) is_exception[i] = 0;
+        for (std::size_t i = 0; i != n; ++i) codes[i] = is_exception[i] != 0 ? std::uint16_t{0} : codes[i];
+        return static_cast<std::size_t>(count_if(n, [&](std::size_t i) { return is_exception[i]; }));
+    }
+
+    /// Finds the numbers of bits of n codes in a block of reach `reach`. Returns the number of bytes of all.
+    template <class Size>
+    std::size_t find_bits(int reach, Size n) {
         const auto most_bits = static_cast<std::uint8_t>(exact_differences::most_bits);
         const auto above = static_cast<std::uint8_t>(reach);
         for (std::size_t i = 0; i != n; ++i) {
@@ -96,7 +111,7 @@ struct block_codes {
             pair_bits[i] = (two & 0xffffu) + (two >> 16);
             sum += pair_bits[i];
         }
-        return sum;
+        return ceil_div(sum, 8);
     }
 
     /// Packs the codes of n elements into `to`, and writes up to 8 bytes more.
@@ -159,41 +174,30 @@ struct block_codes {
 /// at most 2n; writes up to 8 bytes more.
 template <exact_element T, element S, class Size>
 std::size_t encode_exact_block(const S* tensor, const T* old, Size n, int& guess, std::byte* header, std::byte* out) {
-    constexpr std::size_t block = exact_differences::block_size;
-    block_codes of;
-    alignas(64) std::uint8_t exponents[block];
-    alignas(64) std::uint8_t needs[block];
+    exact_block of;
     for (std::size_t i = 0; i != n; ++i) of.codes[i] = exact_code(exact_bits<T>(tensor[i]), old[i].bits);
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(old[i].bits);
-    for (std::size_t i = 0; i != n; ++i) needs[i] = code_length(of.codes[i]);
-    for (std::size_t i = 0; i != n; ++i) needs[i] = needed_reach(needs[i], exponents[i]);
+    for (std::size_t i = 0; i != n; ++i) of.exponents[i] = exponent_of<T>(old[i].bits);
+    for (std::size_t i = 0; i != n; ++i) of.needs[i] = code_length(of.codes[i]);
+    for (std::size_t i = 0; i != n; ++i) of.needs[i] = needed_reach(of.needs[i], of.exponents[i]);
 
-    int reach = reach_of(needs, exponents, n, guess);
+    int reach = of.find_reach(n, guess);
     guess = std::min(reach, exact_differences::whole - 1);
-    const auto most = static_cast<std::uint8_t>(reach);
-    std::size_t exceptions = 0;
-    std::size_t bytes = 2 * n;
-    if (reach != exact_differences::whole) {
-        alignas(64) std::uint8_t is_exception[block];
-        for (std::size_t i = 0; i != n; ++i) is_exception[i] = needs[i] > most;
-        for (std::size_t i = n; i % 8 != 0; ++i) is_exception[i] = 0;
-        exceptions = static_cast<std::size_t>(count_if(n, [&](std::size_t i) { return is_exception[i]; }));
-        for (std::size_t i = 0; i != n; ++i) of.codes[i] = is_exception[i] != 0 ? std::uint16_t{0} : of.codes[i];
-        const std::size_t code_bytes = ceil_div(of.find_bits(reach, exponents, n), 8);
-        bytes = code_bytes + exceptions * exact_differences::exception_bytes;
+    std::size_t exceptions = of.find_exceptions(reach, n);
+    const std::size_t code_bytes = of.find_bits(reach, n);
+    std::size_t bytes = code_bytes + exceptions * exact_differences::exception_bytes;
+    if (reach != exact_differences::whole && bytes < 2 * n) {
         of.pack(n, out);
         std::byte* to = out + code_bytes;
-        for (std::size_t i = 0; bytes < 2 * n && i < n; i += 8) {
-            for (auto eight = loaded_as<std::uint64_t>(is_exception + i); eight != 0; eight &= eight - 1) {
+        for (std::size_t i = 0; i < n; i += 8) {
+            for (auto eight = loaded_as<std::uint64_t>(of.is_exception + i); eight != 0; eight &= eight - 1) {
                 const std::size_t at = i + static_cast<std::size_t>(std::countr_zero(eight)) / 8;
-                *to = static_cast<std::byte>(at);
                 const std::uint16_t element = exact_bits<T>(tensor[at]);
+                *to = static_cast<std::byte>(at);
                 std::memcpy(to + 1, &element, sizeof element);
                 to += exact_differences::exception_bytes;
             }
         }
-    }
-    if (bytes >= 2 * n) {
+    } else {
         reach = exact_differences::whole;
         exceptions = 0;
         bytes = 2 * n;
@@ -220,10 +224,9 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
         std::memcpy(static_cast<void*>(to), in, 2 * n);
         return in + 2 * n;
     }
-    block_codes of;
-    alignas(64) std::uint8_t exponents[block];
-    for (std::size_t i = 0; i != n; ++i) exponents[i] = exponent_of<T>(to[i].bits);
-    const std::size_t code_bytes = ceil_div(of.find_bits(reach, exponents, n), 8);
+    exact_block of;
+    for (std::size_t i = 0; i != n; ++i) of.exponents[i] = exponent_of<T>(to[i].bits);
+    const std::size_t code_bytes = of.find_bits(reach, n);
     if (code_bytes + exceptions * exact_differences::exception_bytes > room) return nullptr;
     if (room < code_bytes + 8) {
         // Unpacking would read beyond the message.
