@@ -176,7 +176,8 @@ ZEROPP_C_API void zeropp_replica_invalidate(zeropp_replica* replica);
  * next zeropp_update_gather changes no replica, and sends nothing between nodes. */
 ZEROPP_C_API void zeropp_replica_unchanged(zeropp_replica* replica);
 /* Brings `replica` up to date with all ranks' `shards`, and writes the whole tensors to `fulls`. Differences in
- * `format` travel between nodes, or whole tensors if a rank's replica is empty. With one node, `fulls` are exact. */
+ * `format` travel between nodes, or whole tensors if a rank's replica is empty. With one node, `fulls` are exact. With
+ * "exact" differences, for elements of 16 bits in host memory, they always are. */
 ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica,
                                                 const char* format, const zeropp_tensor* shards,
                                                 const zeropp_tensor* fulls, size_t count, void* stream);
@@ -191,7 +192,7 @@ ZEROPP_C_API zeropp_status zeropp_replica_gather(zeropp_communicator* communicat
 ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format,
                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 /* Bytes that `rank` sends in a zeropp_update_gather, counted as by zeropp_gather_volume. `differences` is the format of
- * differences, `kept` the format of the replica. */
+ * differences, `kept` the format of the replica. For "exact", the most bytes: messages vary. */
 ZEROPP_C_API zeropp_status zeropp_update_volume(const int* node_of_rank, int size, int rank, const char* differences,
                                                 const char* kept, size_t elements, uint64_t* intra_node,
                                                 uint64_t* inter_node);

@@ -38,6 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
     parser.add_argument("--nodes-per-site", type=int, help="nodes that share a site (default: all)")
     parser.add_argument("--preset", default="4bit", choices=[*zeropp.PRESETS, "none"])
+    parser.add_argument("--exact", action="store_true", help="exact differences of weights, and torch's gradients, in place of a preset")
     parser.add_argument("--ddp", action="store_true", help="DDP in place of FSDP2")
     parser.add_argument("--hsdp", action="store_true", help="shards within a node, replicas on all nodes")
     parser.add_argument("--no-secondary", action="store_true", help="gather weights from all ranks in the backward pass, too")
@@ -83,8 +84,11 @@ def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Modul
         zeropp.fully_shard(layer, mesh=mesh, mp_policy=policy, secondary=secondary)
     zeropp.fully_shard(model, mesh=mesh, mp_policy=policy)
     if args.preset != "none":
-        replicas = args.preset if args.hsdp else None
-        report = zeropp.apply(model, **places, preset=args.preset, replicas=replicas)
+        if args.exact:
+            chosen = {"differences": "exact", "gradients": None}
+        else:
+            chosen = {"preset": args.preset, "replicas": args.preset if args.hsdp else None}
+        report = zeropp.apply(model, **places, **chosen)
         if dist.get_rank() == 0:
             print(report)
     return model

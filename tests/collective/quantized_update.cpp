@@ -13,6 +13,7 @@
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
@@ -20,7 +21,10 @@
 #include <zeropp/transport/counting.hpp>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 using namespace collective_test;
@@ -131,8 +135,9 @@ std::vector<float> by_slices(const drawn_tensor& t, std::size_t ranks, const std
 
 /// Whole weights and two differences of a drawn list, updated and gathered in chunks on a pipeline, and then gathered
 /// again, as a backward pass does. All groups own slices, or some of the first ones.
-template <class T, class Execution, class IntraNode>
-void check_list(int seed, const IntraNode& intra_node, bool all_own = true) {
+template <class T, class Execution, class IntraNode, class Differences = decltype(int4)>
+void check_list(int seed, const IntraNode& intra_node, bool all_own = true, const Differences& q = {}) {
+    constexpr bool exactly = std::is_same_v<Differences, zeropp::exact_differences>;
     drawn_case drawn(seed);
     const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
     int first_groups = all_own ? 0 : 1 + static_cast<int>(drawn.random.below(at(drawn.map.topology().groups())));
@@ -149,7 +154,7 @@ void check_list(int seed, const IntraNode& intra_node, bool all_own = true) {
         for (std::size_t step = 0; step != steps; ++step) {
             weights[step].push_back(step == 0 ? values_of(of, t, 0, format_of<T>) : walked(weights[step - 1][t], step));
             stored[step].push_back(by_slices(of, ranks, weights[step][t], [&](const auto& slice, std::size_t r) {
-                if (step == 0) return widened(narrowed<T>(slice).data(), slice.size());
+                if (step == 0 || exactly) return widened(narrowed<T>(slice).data(), slice.size());
                 return updated<T>(slice, of.slice_of(stored[step - 1][t], ranks, r), 1, int4);
             }));
             gathered[step].push_back(by_slices(of, ranks, stored[step][t], [&](const auto& slice, std::size_t) {
@@ -172,7 +177,7 @@ void check_list(int seed, const IntraNode& intra_node, bool all_own = true) {
             replica_type replica(topology, comm.rank(), full, storage.view(), intra_node);
             const zeropp::gather_options options{.chunks = drawn.chunks};
             guarded<std::byte> scratch(
-                zeropp::quantized_update_gather_workspace_bytes(topology, int4, intra_node, full, options));
+                zeropp::quantized_update_gather_workspace_bytes(topology, q, intra_node, full, options));
             const Execution first, second;
             for (std::size_t step = 0; step != steps; ++step) {
                 arrays<float> shards;
@@ -184,7 +189,7 @@ void check_list(int seed, const IntraNode& intra_node, bool all_own = true) {
                     shards.all.back().fill(own);
                 }
                 const zeropp::tensor_list<float> shard(shards.tensors);
-                zeropp::quantized_update(zeropp::pipeline<Execution>{first, second}, comm, int4, shard,
+                zeropp::quantized_update(zeropp::pipeline<Execution>{first, second}, comm, q, shard,
                                          replica.to(step + 1, full), options, scratch.view());
                 first.wait();
                 results[r].emplace_back();
@@ -252,6 +257,48 @@ TEST_CASE("updates: drawn lists, updated and gathered in chunks, exact inside th
     for (int seed = 0; seed != 80; ++seed) {
         seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{})
                       : check_list<zeropp::bfloat16, host>(seed, int8);
+    }
+}
+
+TEST_CASE("updates: exact differences of drawn lists leave the bits of whole weights, whichever groups own them") {
+    for (int seed = 0; seed != 80; ++seed) {
+        check_list<zeropp::bfloat16, zeropp::host_queue>(seed, zeropp::cast_to<zeropp::bfloat16>{}, seed % 2 == 0,
+                                                         zeropp::exact_differences{});
+    }
+}
+
+TEST_CASE("updates: exact differences send what has changed, and hardly more than whole weights where all has") {
+    constexpr std::size_t n = 80000;
+    constexpr std::uint64_t whole = n / 4 * 2;  // bytes of one rank's shard
+    using T = zeropp::bfloat16;
+    std::vector<std::array<std::uint64_t, 3>> sent(4);
+    on_ranks(4, "exact differences", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
+        const auto r = at(comm.rank());
+        guarded<std::byte> storage(replica_of<T>::storage_bytes(nodes, n));
+        replica_of<T> replica(nodes, comm.rank(), n, storage.view());
+        std::vector<T> shard(n / 4);
+        zeropp_test::random_source random(r);
+        for (std::uint64_t step = 0; step != 3; ++step) {
+            // Step 1 has the weights of step 0. In step 2 all bits are drawn, NaN and infinities among them.
+            for (T& w : shard) {
+                const auto bits = static_cast<std::uint16_t>(random.below(65536));
+                if (step == 0) w = zeropp::element_traits<T>::from_float(static_cast<float>(bits));
+                if (step == 2) w = std::bit_cast<T>(bits);
+            }
+            const zeropp::traffic before = comm.world().total();
+            std::vector<T> full(n);
+            zeropp::quantized_update(host{}, comm, zeropp::exact_differences{}, shard, replica.to(step, full));
+            sent[r][step] = moved_between(before, comm.world().total()).inter_node;
+            REQUIRE(std::memcmp(full.data() + r * shard.size(), shard.data(), whole) == 0);
+        }
+    });
+    for (const auto& of_rank : sent) {
+        REQUIRE(of_rank[0] == whole);
+        REQUIRE(of_rank[1] < whole / 100);
+        REQUIRE(of_rank[2] > whole);
+        REQUIRE(of_rank[2] < whole + whole / 100);
     }
 }
 

@@ -14,6 +14,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/volume.hpp>
@@ -239,16 +240,16 @@ void check_list(communicator& comm, const std::vector<tensor_case>& cases, int c
     }
 }
 
-/// What updates make of `n` elements over `ranks`, on every rank: whole tensors gathered after each of three.
-template <class Topology>
-by_rank updated(const Topology& ranks, std::size_t n) {
+/// What updates in the format `q` make of `n` elements over `ranks`, on every rank: whole tensors gathered after each of
+/// three.
+template <class T, class Topology, class Q>
+by_rank updated(const Topology& ranks, std::size_t n, const Q& q) {
     by_rank whole(at(ranks.size()));
     on_ranks(ranks.size(), "updates", [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(ranks, transport);
-        using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space>;
         guarded<std::byte> kept(replica_type::storage_bytes(ranks, n, comm.rank()));
         replica_type replica(ranks, comm.rank(), n, kept.view());
-        const zeropp::block_integer<8, 16> q;
         const host_queue first, second;
         for (int step = 1; step != 4; ++step) {
             const auto shard =
@@ -272,11 +273,20 @@ by_rank updated(const Topology& ranks, std::size_t n) {
 TEST_CASE("three levels: replicas have the bits that they have on two, whoever they come through") {
     for (const three_level& ranks :
          {three_level(2, 2, 2), three_level(3, 2, 1), three_level(2, 1, 2), three_level(2, 3, 2)}) {
-        const by_rank expected = updated(zeropp::two_level(ranks.groups(), ranks.group_size(0)), 1003);
-        const by_rank given = updated(ranks, 1003);
+        const zeropp::block_integer<8, 16> q;
+        const by_rank expected = updated<float>(zeropp::two_level(ranks.groups(), ranks.group_size(0)), 1003, q);
+        const by_rank given = updated<float>(ranks, 1003, q);
         REQUIRE(expected[0].size() == 6 * 1003);
         for (std::size_t r = 0; r != given.size(); ++r) CHECK(difference(given[r], expected[r]) == "");
     }
+    const by_rank exact = updated<zeropp::bfloat16>(three_level(2, 2, 2), 9001, zeropp::exact_differences());
+    std::vector<float> expected;
+    for (std::size_t step = 1; step != 4; ++step) {
+        const auto stored = narrowed<zeropp::bfloat16>(tensor_of(9001, reference::fp32, step));
+        const std::vector<float> gathered = widened(stored.data(), stored.size());
+        for (int times = 0; times != 2; ++times) expected.insert(expected.end(), gathered.begin(), gathered.end());
+    }
+    for (const std::vector<float>& given : exact) CHECK(difference(given, expected) == "");
     CHECK_THROWS_WITH(zeropp::shard_owners(three_level(2, 2, 2), 2),
                       "shard_owners: expected three levels with shards on all 4 groups, given 2");
 }

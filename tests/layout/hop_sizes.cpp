@@ -49,7 +49,7 @@ TEST_CASE("an update keeps a message of each slot that a rank serves, and of eac
         const zeropp::detail::schedule sizes(whole, 1, formats);
         CHECK(sizes.total(0) == 160);
         CHECK(sizes.total(1) == 80);
-        return zeropp::detail::update_bytes(ranks, sizes, gathers);
+        return zeropp::detail::update_buffers(ranks, sizes, gathers).bytes;
     };
     CHECK(bytes(two_level(2, 3), false) == 2 * 160);
     CHECK(bytes(two_level(2, 3), true) == 2 * 160 + 6 * 80);

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import batch, loss_of, network, plain_and_ours, refusals, shard, slice_of, train
+from models import assert_same, batch, loss_of, network, plain_and_ours, refusals, shard, slice_of, train, whole_parameters
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -63,6 +63,8 @@ def follow(rank, size, per_node, dtype, differences):
 def test_what_nodes_keep_follows_the_weights(ranks, size, per_node, dtype):
     ranks.run(size, follow, per_node, dtype, INT4)
     ranks.run(size, follow, per_node, dtype, INT2)
+    if dtype.itemsize == 2:
+        ranks.run(size, follow, per_node, dtype, "exact")
 
 
 def of_unlike_versions(rank, size):
@@ -119,11 +121,15 @@ def refused(rank, size):
 
     return refusals(
         {
-            'expected one of int4:128:signed:bf16:h32, int2:64:signed:bf16:h32, given "int8:256"': update(differences="int8:256"),
+            'expected one of int4:128:signed:bf16:h32, int2:64:signed:bf16:h32, exact, given "int8:256"': update(differences="int8:256"),
             "expected tensors of torch.float32 for this replica, given torch.bfloat16": update(own.bfloat16(), full.bfloat16()),
             "expected a shard of 25 elements of 100, given one of": update(slice_of(torch.zeros(101), rank, size), torch.zeros(101)),
             "given an empty one": lambda: zeropp.replica_gather(communicator, full, empty),
             "expected as many shards as full tensors": update([own, own]),
+            "expected elements of 16 bits in host memory for exact differences, given fp32": update(differences="exact"),
+            "expected weights gathered in 16 bits on the CPU for exact differences, given fp32 on cpu": lambda: zeropp.apply(
+                shard(network()), ranks_per_node=2, differences="exact"
+            ),
             "differences: expected one of": lambda: zeropp.apply(shard(network()), ranks_per_node=2, differences="int8:256:fp16"),
         }
     )
@@ -151,6 +157,33 @@ def trained(rank, size, formats, secondary):
 def test_fsdp_trains_on_differences(ranks, formats, secondary):
     for plain, ours in ranks.run(4, trained, formats, secondary):
         assert ours[-1] < 0.8 * ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.05, (plain, ours)
+
+
+def exact(rank, size):
+    """Losses and weights have the bits of plain FSDP2; forward sends what an optimizer's steps change, and backward nothing."""
+    results = []
+    for formats in (None, {"differences": "exact", "gradients": None}):
+        model = shard(network(), mp_policy=MIXED)
+        seen, sent = [], []
+        model.blocks[1].up.register_forward_pre_hook(lambda module, _: seen.append(module.weight.detach().clone()))
+        if formats is not None:
+            report = zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+            each = lambda model, step: sent.append(zeropp.stats(model).inter_node)  # noqa: E731
+        else:
+            each = None
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        losses = train(model, rank, steps=12, optimizer=optimizer, each=each)
+        results.append((losses, seen, whole_parameters(model)))
+    (plain, plain_seen, plain_weights), (ours, ours_seen, weights) = results
+    assert plain == ours and all(map(torch.equal, plain_seen, ours_seen))
+    assert_same(plain_weights, weights)
+    steps = [b - a for a, b in zip(sent, sent[1:])]
+    # Each step changes most weights of so small a model, by few of bfloat16's values.
+    assert all(0 < step < report.after.inter_node / 1.5 for step in steps), (steps, report.after)
+
+
+def test_exact_differences_train_as_plain_fsdp(ranks):
+    ranks.run(4, exact)
 
 
 def counted(rank, size):

@@ -41,7 +41,7 @@ using gather_formats =
     zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4>;
 
 /// Formats of weight differences.
-using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
+using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated, zeropp::exact_differences>;
 
 /// Pairs of formats of reductions: within nodes, and between them, also between sites. Each is compiled, so the list is
 /// short.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -77,7 +78,12 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
             const auto& shard = communicator->list<T>(shards, count, true);
             // Before the comparison: an error behind it on one rank would leave the others waiting.
             const auto scratch = std::visit(
-                [&](const auto& q) {
+                [&]<class Q>(const Q& q) {
+                    if constexpr (!zeropp::difference_codec<execution, Q, T>) {
+                        throw zeropp::precondition_error("zeropp_update_gather",
+                                                         "elements of 16 bits in host memory for exact differences",
+                                                         std::string(zeropp::element_traits<T>::name));
+                    }
                     return communicator->scratch_of(std::max(
                         zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full),
                         zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full)));
@@ -96,8 +102,10 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
             // One node sends no differences, and copies whole weights without loss.
             if (comm.topology().groups() == 1) kept.invalidate();
             std::visit(
-                [&](const auto& q) {
-                    zeropp::quantized_update(exec, comm, q, shard, kept.to(*version, full), {}, scratch);
+                [&]<class Q>(const Q& q) {
+                    if constexpr (zeropp::difference_codec<execution, Q, T>) {
+                        zeropp::quantized_update(exec, comm, q, shard, kept.to(*version, full), {}, scratch);
+                    }
                 },
                 quantizer);
         });

@@ -5,11 +5,14 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace zeropp {
 
@@ -135,6 +138,17 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       of a message that stand for no element become zero
 ///   `read(exec, source, where, tensor, epilogue = {})`
 ///       Decodes each slot's sum of the `message_sum` `source` into the slot's elements of `tensor`, by `where`
+///   `write_exact(exec, difference, where, message, size)`
+///       Encodes the elements of the only slot of `where` in `message`, as exact_differences from the old elements, the
+///       difference's base. These are bfloat16 or half; the tensor may have float elements, which are rounded first.
+///       `message` has room for exact_format's most bytes; `*size`, a std::uint64_t, gets the number of bytes
+///   `read_exact(exec, messages, stride, sizes, where, base)`
+///       Decodes exact_differences into the elements of each slot of `where`, which hold the old elements in `base`. The
+///       message of slot s begins at byte s * `stride` and has sizes[s] bytes. Requires `stride` to be at least
+///       exact_format's most bytes. Throws integrity_error if a message has other bytes, perhaps with some elements
+///       written. A slot without elements has no message
+///   `clear(exec, to, bytes)`
+///       Sets `bytes` bytes to zero. Only collectives that move exact_differences need this function
 ///   `each(exec, n, f)`
 ///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
 ///       Only collectives that update elements need this function
@@ -150,5 +164,15 @@ concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
                               codec<E>::write(exec, q, sum, where, messages);
                               codec<E>::read(exec, sum, where, tensor, epilogue());
                           };
+
+/// An execution with a codec for differences of elements T in the format Q.
+template <class E, class Q, class T>
+concept difference_codec =
+    codec_execution<E, Q, T> || (execution<E> && std::same_as<Q, exact_differences> &&
+                                 requires(const E& exec, const difference<const T*, T*>& source, const slices& where,
+                                          std::byte* message, std::uint64_t* size, T* base) {
+                                     codec<E>::write_exact(exec, source, where, message, size);
+                                     codec<E>::read_exact(exec, message, std::size_t(), size, where, base);
+                                 });
 
 }  // namespace zeropp

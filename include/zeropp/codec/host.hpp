@@ -4,14 +4,17 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/each.hpp>
+#include <zeropp/codec/host/exact.hpp>
 #include <zeropp/codec/host/read.hpp>
 #include <zeropp/codec/host/write.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace zeropp {
 
@@ -58,6 +61,27 @@ struct codec<E> {
     static void read(const E& exec, const one_message<Q>& source, const Slices& where, Tensor tensor) {
         exec.enqueue(
             [=, threads = detail::threads_of(exec)] { detail::read_slots<true>(source, where, tensor, {}, threads); });
+    }
+
+    template <class Tensor, class Base, class Slices>
+        requires(detail::exact_element<std::remove_cvref_t<decltype(*detail::tensor_at(std::declval<Base>(), 0))>>)
+    static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where,
+                            std::byte* message, std::uint64_t* size) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] {
+            detail::write_exact_slot(source, where, message, size, threads);
+        });
+    }
+
+    template <class Slices, class Base>
+    static void read_exact(const E& exec, const std::byte* messages, std::size_t stride, const std::uint64_t* sizes,
+                           const Slices& where, Base base) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] {
+            detail::read_exact_slots(messages, stride, sizes, where, base, threads);
+        });
+    }
+
+    static void clear(const E& exec, std::byte* to, std::size_t bytes) {
+        exec.enqueue([=] { std::fill_n(to, bytes, std::byte{0}); });
     }
 
     template <class F>

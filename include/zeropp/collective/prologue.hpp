@@ -8,6 +8,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -74,8 +75,8 @@ public:
     prologue(std::string_view primitive, std::size_t elements, std::string_view element, const Topology& ranks)
         : call_{primitive, elements, element, {}, {}, topology_digest(ranks)} {}
 
-    /// Adds the name of a quantizer to the terms, after `separator` if other names precede it.
-    template <quantizer Q>
+    /// Adds the name of a format to the terms, after `separator` if other names precede it.
+    template <difference_format Q>
     void quantize_with(const Q& q, std::string_view separator = " + ") {
         if (call_.quantizer != agreed_text()) call_.quantizer.append(separator);
         call_.quantizer.append(short_text(q.name()));

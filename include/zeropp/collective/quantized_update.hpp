@@ -13,6 +13,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
@@ -23,6 +24,7 @@
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -60,7 +62,8 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
 }
 
 /// Arguments of an update that all its chunks share.
-template <execution Execution, class Communicator, quantizer Q, class Replica, class Sizes, class Shard, class Out>
+template <execution Execution, class Communicator, difference_format Q, class Replica, class Sizes, class Shard,
+          class Out>
 struct update_call {
     using codec = zeropp::codec<Execution>;
 
@@ -75,6 +78,10 @@ struct update_call {
     /// Enqueues an update in the workspace `work`. If `replaces`, it moves whole weights into the replica, in one
     /// chunk; otherwise it adds differences.
     void enqueue(bool replaces, std::byte* work) const {
+        const update_buffers at(replica.owners(), sizes, !std::same_as<Out, none>);
+        if constexpr (std::same_as<Q, exact_differences>) {
+            if (!replaces) return enqueue_exact(at, work);
+        }
         const std::size_t slots = most_served(replica.owners());
         // Whole weights arrive in the storage of the replica; differences arrive in the workspace.
         std::byte* const first = replaces ? replica.message() : work;
@@ -84,41 +91,107 @@ struct update_call {
             std::byte* const own = replica.own_message(messages, bytes);
             if (replaces) {
                 codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
-            } else {
+            } else if constexpr (quantizer<Q>) {
                 codec::write(on.intra_node, in_phase(q, noise_phase::gather),
                              difference{in.tensor(), replica.own(chunk)}, chunk.in_own(replica.owner()), own);
             }
         });
         start_after(on.inter_node, on.intra_node);
-        std::byte* gathering = replaces ? work : work + slots * sizes.total(0);
+        std::byte* gathering = work + (replaces ? 0 : at.gathered);
+        const served_slots served = replica.served();
         sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
-            spread(messages, bytes);
+            // This rank's message, if it has one, is in `messages` already.
+            const std::byte* const own = replica.own_message(messages, bytes);
+            for (int i = 0; i != served.size(); ++i) {
+                spread(served[i], {own, messages + static_cast<std::size_t>(served[i].place) * bytes, bytes});
+            }
             start_after(on.intra_node, on.inter_node);
-            if (!replaces) add(sizes.cut[c], messages, bytes);
+            if constexpr (quantizer<Q>) {
+                if (!replaces) add(sizes.cut[c], messages, bytes);
+            }
             if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
         });
     }
 
 private:
-    /// Brings the owners' messages to all groups, into `messages`, in the order of the replica's messages.
-    void spread(std::byte* messages, std::size_t bytes) const {
+    /// Enqueues an update by exact differences. Blocks until this rank's differences are encoded, and the owners have
+    /// exchanged the sizes of their messages. Messages that move together then have the size of the longest one.
+    void enqueue_exact(const update_buffers& at, std::byte* work) const {
+        const std::size_t chunks = sizes.cut.size(), of_slot = chunks * sizeof(std::uint64_t);
+        std::byte* const lengths = work + at.lengths;
+        const served_slots served = replica.served();
+        std::byte* const own_lengths = replica.own_message(lengths, of_slot);
+        sizes.for_each(work + at.own, 1, [&](std::size_t c, std::byte* message, std::size_t) {
+            if (!replica.owns()) return;
+            const auto chunk = sizes.cut[c];
+            codec::write_exact(on.intra_node, difference{in.tensor(), replica.own(chunk)},
+                               chunk.in_own(replica.owner()), message,
+                               reinterpret_cast<std::uint64_t*>(own_lengths) + c);
+        });
+        start_after(on.inter_node, on.intra_node);
+        for (int i = 0; i != served.size(); ++i) {
+            spread(served[i], {own_lengths, lengths + static_cast<std::size_t>(served[i].place) * of_slot, of_slot});
+        }
+        wait_for(comm.world(), on.inter_node);
+        const auto length = [&](int place, std::size_t c) {
+            return reinterpret_cast<const std::uint64_t*>(lengths) + static_cast<std::size_t>(place) * chunks + c;
+        };
+        const std::byte* own = work + at.own;
+        std::byte* gathering = work + at.gathered;
+        sizes.for_each(work, most_served(replica.owners()), [&](std::size_t c, std::byte* messages, std::size_t most) {
+            for (int i = 0; i != served.size(); ++i) {
+                std::size_t longest = 0;
+                for_each_owned(served[i], [&](int s) {
+                    const std::size_t bytes = *length(served[i].place + s, c);
+                    if (bytes > most) {
+                        throw precondition_error("quantized_update",
+                                                 "messages of at most " + std::to_string(most) + " bytes",
+                                                 "one of " + std::to_string(bytes));
+                    }
+                    longest = std::max(longest, round_up(bytes, 16));
+                });
+                // Each range of slots has room for messages of the most bytes.
+                std::byte* const received = messages + static_cast<std::size_t>(served[i].place) * most;
+                // In a range of another column, this rank's slot is empty, and its bytes mean nothing.
+                std::byte* const sent = replica.own_message(received, longest);
+                const std::size_t bytes = i == 0 && replica.owns() ? *length(replica.place(), c) : 0;
+                on.inter_node.copy(sent, own, bytes);
+                if (replica.owns()) codec::clear(on.inter_node, sent + bytes, longest - bytes);
+                spread(served[i], {sent, received, longest});
+                start_after(on.intra_node, on.inter_node);
+                for_each_owned(served[i], [&](int s) {
+                    codec::read_exact(on.intra_node, received + static_cast<std::size_t>(s) * longest, longest,
+                                      length(served[i].place + s, c),
+                                      replica.stored(sizes.cut[c], {served[i].first + s, 1, served[i].place + s}),
+                                      replica.tensors(sizes.cut[c]));
+                });
+            }
+            own += most;
+            if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
+        });
+    }
+
+    /// Calls f(s) for each slot `range.first + s` of `range` that an owner has.
+    template <class F>
+    void for_each_owned(const slot_range& range, F f) const {
+        for (int s = 0; s != range.count; ++s) {
+            if (replica.order().rank(range.first + s) < replica.owners().size()) f(s);
+        }
+    }
+
+    /// Brings the owners' messages of `range`, slots that this rank serves, to all groups.
+    void spread(const slot_range& range, const message_buffers& of) const {
         const Execution& exec = on.inter_node;
         constexpr int last = Communicator::levels - 1;
-        // This rank's message, if it has one, is in `messages` already.
-        const std::byte* const own = replica.own_message(messages, bytes);
-        const served_slots served = replica.served();
-        for (int i = 0; i != served.size(); ++i) {
-            std::byte* const received = messages + static_cast<std::size_t>(served[i].place) * bytes;
-            if (served.groups == replica.groups()) {
-                for (int l = last; l > 0; --l) comm.gather(l, exec, served[i], {own, received, bytes});
-                continue;
-            }
-            auto& ranks = comm.peers(last, served[i]);
-            if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(ranks)>, Execution>) {
-                ranks.broadcast(exec, own, received, bytes, served.groups);
-            } else {
-                throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
-            }
+        if (range.count == replica.groups()) {
+            for (int l = last; l > 0; --l) comm.gather(l, exec, range, of);
+            return;
+        }
+        auto& ranks = comm.peers(last, range);
+        if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(ranks)>, Execution>) {
+            ranks.broadcast(exec, of.sent, of.received, of.bytes, range.count);
+        } else {
+            throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
         }
     }
 
@@ -149,23 +222,23 @@ private:
 /// Bytes of workspace that quantized_update needs: one message for each chunk and slot that a rank serves. `ranks` is
 /// the topology or shard_owners of the replica, and `IntraNode` the quantizer of its gathers. `tensors` is an element
 /// count, or a tensor_list of whole tensors.
-template <topology Topology, quantizer Quantizer, quantizer IntraNode>
+template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
-                                        false);
+        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
+                                        options.chunks, false);
     });
 }
 
 /// Bytes of workspace of a quantized_update that also gathers whole tensors: quantized_update_workspace_bytes(...) and
 /// a message of `IntraNode` for each slot and chunk.
-template <topology Topology, quantizer Quantizer, quantizer IntraNode>
+template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
-                                        true);
+        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
+                                        options.chunks, true);
     });
 }
 
@@ -176,6 +249,10 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///
 /// `replica.to(version, full)` also gathers whole tensors, as secondary_partition_gather does: the weight all-gather of
 /// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross groups.
+///
+/// With exact_differences in place of a quantizer, replicas of bfloat16 or half get the bits of the shards, rounded to
+/// their type. Sizes of messages then depend on the weights: ranks exchange them first, and messages that move together
+/// have the size of the longest one. On the host only.
 ///
 /// If only some groups own shards (replicas of shard_owners), ranks of other groups make the same calls with an empty
 /// shard of the same type. That is an array of no elements, or a tensor_list without tensors. Their replicas become
@@ -196,8 +273,9 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
 ///           and added; complete when `intra_node` is (after a throw, when both are). host{} has finished on return.
 ///           Arrays, lists, replica, communicator and executions must outlive the work. Without scratch, allocates a
-///           workspace and blocks until complete. If `exec` fails later, before or in this work, the storage does not
-///           match its version: `invalidate` on all ranks
+///           workspace and blocks until complete. With exact_differences, blocks until ranks know the sizes of
+///           messages. If `exec` fails later, before or in this work, the storage does not match its version:
+///           `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage; shard may lie inside full
 /// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks; replicas that are
 ///           all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline on
@@ -206,7 +284,7 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           replica that has missed an update; also a transport that cannot broadcast where it must; on every rank
 ///           alike if the fault is on all ranks or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
-template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
+template <execution_or_pipeline Exec, class Communicator, difference_format Quantizer, tensors_in<space_of<Exec>> Shard,
           class Replica, class Out, scratch_in<space_of<Exec>> Scratch = none>
 void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
                       const replica_update<Replica, Out>& to, const gather_options& options = {},
@@ -218,7 +296,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     using T = typename Replica::element_type;
     constexpr bool gathers = !std::same_as<Out, none>;
     static_assert(std::same_as<typename Replica::space, space>, "the replica must lie in the execution's memory space");
-    static_assert(codec_execution<execution_type, Quantizer, T>,
+    static_assert(difference_codec<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
 
     Replica& replica = to.replica;
@@ -226,10 +304,10 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    std::array formats{format_of<Quantizer>, format_of<IntraNode>};
+    std::array formats{difference_format_of<Quantizer>, format_of<IntraNode>};
     const std::size_t message = formats[0].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, owners, message, detail::overlaps_hops(on));
-    const std::size_t bytes = detail::update_bytes(owners, detail::schedule(whole, chunks, formats), gathers);
+    const std::size_t bytes = detail::update_buffers(owners, detail::schedule(whole, chunks, formats), gathers).bytes;
     if (replaces) formats[0] = format_of<decltype(replica.exact())>;
     const detail::schedule sizes(whole, replaces ? 1 : chunks, formats);
 

@@ -121,8 +121,10 @@ public:
     /// Address of this rank's message among `messages`, one of `bytes` bytes for each group that owns shards. If this
     /// rank owns none, address of the first message.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
-        return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
+        return messages + static_cast<std::size_t>(place()) * bytes;
     }
+    /// Index of this rank's message among the messages of all groups that own shards; 0 if this rank owns none.
+    int place() const { return owns() ? group_ : 0; }
 
     /// All stored shards of one tensor, as a codec's argument: the first element's address.
     element_type* tensors(const slices&) const { return elements_at(base::message()); }

@@ -68,7 +68,7 @@ public:
 
     /// Rank that sent the message.
     int source() const { return source_; }
-    /// Rank that received the message.
+    /// Rank that received the message; -1 if the calling rank's codec threw.
     int destination() const { return destination_; }
 
 private:

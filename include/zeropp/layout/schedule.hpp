@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace zeropp::detail {
 
@@ -71,22 +72,38 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
     });
 }
 
-/// Workspace bytes of a quantized_update. First come messages of differences in format 0, of all chunks. They have room
-/// for the slots of the rank that serves the most. If the update `gathers` whole tensors, messages of all slots in
-/// format 1 follow. The latter also have room for messages of whole shards, because the update of an empty replica has
-/// one chunk.
-template <topology Topology, class Division>
-std::size_t update_bytes(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers) {
-    // A cut between two tensors of a list drops padding, so chunks can need fewer bytes than one whole message.
-    const std::size_t gathered = gathers ? std::max(sizes.total(1), sizes.formats[1].bytes_of(sizes.whole)) : 0;
-    return most_served(ranks) * sizes.total(0) + static_cast<std::size_t>(slot_count(ranks)) * gathered;
-}
+/// Workspace of a quantized_update: offsets in bytes of its buffers, and its size. It begins with the messages of
+/// differences, in format 0, of all chunks, with room for the slots of the rank that serves the most.
+struct update_buffers {
+    /// Offset of messages of all slots and chunks in format 1, if the update gathers whole tensors. They also have room
+    /// for messages of whole shards, because the update of an empty replica has one chunk.
+    std::size_t gathered;
+    /// Offset of this rank's messages of all chunks in format 0, if their sizes vary.
+    std::size_t own;
+    /// Offset of the messages' sizes, if they vary: for each slot that a rank serves, 8 bytes for each chunk.
+    std::size_t lengths;
+    /// Number of bytes of the workspace.
+    std::size_t bytes;
+
+    template <topology Topology, class Division>
+    update_buffers(const Topology& ranks, const schedule<Division, 2>& sizes, bool gathers)
+        : gathered(most_served(ranks) * sizes.total(0)), own(gathered) {
+        // A cut between two tensors of a list drops padding, so chunks can need fewer bytes than one whole message.
+        const std::size_t one = std::max(sizes.total(1), sizes.formats[1].bytes_of(sizes.whole));
+        if (gathers) own += static_cast<std::size_t>(slot_count(ranks)) * one;
+        lengths = bytes = own;
+        if (!sizes.formats[0].varies) return;
+        lengths += sizes.total(0);
+        bytes = lengths + most_served(ranks) * sizes.cut.size() * sizeof(std::uint64_t);
+    }
+};
+
 /// Workspace bytes of an update of `whole` in `wanted` chunks.
 template <topology Topology, class Division>
 std::size_t update_workspace(const Topology& ranks, const Division& whole, const std::array<message_format, 2>& formats,
                              int wanted, bool gathers) {
     return largest_for_chunks(wanted, ranks, formats[0].bytes_of(whole), [&](int chunks) {
-        return update_bytes(ranks, schedule(whole, chunks, formats), gathers);
+        return update_buffers(ranks, schedule(whole, chunks, formats), gathers).bytes;
     });
 }
 

@@ -20,6 +20,8 @@ struct message_format {
     /// Function that returns the bytes of a message, from the number of elements and the place of the message's last
     /// tensor.
     std::size_t (*bytes_at)(std::size_t elements, const message_place& last);
+    /// True if a message has as many bytes as its elements need. `bytes_at` then returns the most bytes.
+    bool varies = false;
 
     /// Number of bytes of a message of one tensor, with `elements` elements.
     std::size_t bytes(std::size_t elements) const { return bytes_at(elements, {}); }

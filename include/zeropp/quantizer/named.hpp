@@ -40,6 +40,12 @@ inline std::string without_defaults(std::string_view name) {
     return kept;
 }
 
+/// Type with a name, by which programs choose among formats: a quantizer, or exact_differences.
+template <class Q>
+concept named = requires(const Q& q) {
+    { q.name() } -> std::convertible_to<short_text>;
+};
+
 }  // namespace detail
 
 /// Names of a set of compiled quantizers.
@@ -47,12 +53,12 @@ inline std::string without_defaults(std::string_view name) {
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
 /// "fp8_e4m3:128", "mxfp4", "int4:128:signed:fp16:h128". Defaults ("symmetric" for integers, scale "fp32")
 /// may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
-template <quantizer... Quantizers>
+template <detail::named... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
 
     /// The set of these quantizers and of `More`.
-    template <quantizer... More>
+    template <detail::named... More>
     using with = named_quantizers<Quantizers..., More...>;
 
     /// The quantizer with this name. Throws precondition_error that lists the right names.

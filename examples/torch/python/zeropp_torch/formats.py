@@ -17,6 +17,9 @@ Gradients = Union[str, tuple[str, ...]]
 #: Stands for the LOSSLESS format of the tensor's type.
 OWN_TYPE = "lossless"
 
+#: The format of differences after which nodes keep each weight's very bits.
+EXACT = "exact"
+
 #: By bits of inter-node gradients: formats of weights or their differences, and of gradients (intra-node, inter-node).
 PRESETS: dict[str, dict[str, Any]] = {
     "lossless": {"weights": OWN_TYPE, "gradients": (OWN_TYPE, OWN_TYPE)},

@@ -177,7 +177,11 @@ class Installation:
                     after = volume("zeropp_all_gather", [sent], elements, places, rank)
                 gather = KeptGather(communicator, units.shard_group(group), node, weights, row.unit, self._compared_steps)
             else:
-                row.weights = "differences in " + self._chosen.differences
+                if self._chosen.differences == formats.EXACT:
+                    # The volume below is the most that can be sent.
+                    row.weights = "exact differences, at most"
+                else:
+                    row.weights = "differences in " + self._chosen.differences
                 again = backward = volume("zeropp_replica_gather", [plain], elements, places, rank)
                 if units.trained(group):
                     after = volume("zeropp_update_gather", [self._chosen.differences, plain], elements, places, rank)

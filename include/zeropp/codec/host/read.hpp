@@ -12,6 +12,7 @@
 #include <zeropp/execution/host.hpp>
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 namespace zeropp::detail {
@@ -38,6 +39,10 @@ void add_old(const T* old, Size n, epilogue last, float* values) {
 /// and a tile. A separate function, because in the loop that sums messages some formats would take 1.3 times as long.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
+    if constexpr (stores_elements<Q, T>) {
+        std::memcpy(to + first, from.codes + code_bytes<Q>(first), code_bytes<Q>(size));
+        return;
+    }
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;

@@ -147,6 +147,12 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
+/// True if the codes of Q are the elements that `Load` loads from a tensor, unchanged.
+template <quantizer Q, class Load>
+inline constexpr bool loads_codes = false;
+template <quantizer Q, element T>
+inline constexpr bool loads_codes<Q, tensor_elements<T>> = stores_elements<Q, T>;
+
 /// Encodes `source` into the messages of the slots of `where`, divided among `threads`. The type of the execution is no
 /// template parameter, so all host executions share one function.
 template <quantizer Q, class Source, class Slices, class Residuals>
@@ -165,7 +171,12 @@ void write_slots(const Q& q, const Source& source, const Slices& where, std::byt
                 auto load = open(part.of, part.i, part.slot);
                 const section_values<Q, decltype(load), residuals_of> values{
                     load, residuals_of(residuals, part.of, part.slot)};
-                write_section(q, values, part.first, part.count, {where.index(part.of, part.slot), sums}, to);
+                if constexpr (loads_codes<Q, decltype(load)> && !residuals_of::any) {
+                    std::memcpy(to.codes + code_bytes<Q>(part.first), load.first + part.first,
+                                code_bytes<Q>(part.count));
+                } else {
+                    write_section(q, values, part.first, part.count, {where.index(part.of, part.slot), sums}, to);
+                }
             }
             if (part.last) clear_rest(layout, where, part.i, part.first + part.count, to, message);
         });
