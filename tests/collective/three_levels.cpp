@@ -240,8 +240,8 @@ void check_list(communicator& comm, const std::vector<tensor_case>& cases, int c
     }
 }
 
-/// What updates in the format `q` make of `n` elements over `ranks`, on every rank: whole tensors gathered after each of
-/// three.
+/// What updates in the format `q` make of `n` elements over `ranks`, on every rank: whole tensors, gathered after each
+/// of three updates.
 template <class T, class Topology, class Q>
 by_rank updated(const Topology& ranks, std::size_t n, const Q& q) {
     by_rank whole(at(ranks.size()));
