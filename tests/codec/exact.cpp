@@ -126,15 +126,17 @@ std::vector<std::byte> encoded(const Execution& exec, const S* tensor, const bit
     return bytes;
 }
 
-/// Decodes a message in place of `old`; both lie in memory of exactly their bytes.
+/// Decodes a message in place of `old`. The message lies in an allocation of its exact size, which AddressSanitizer
+/// watches.
 template <class T, class Execution>
 bits_of_elements decoded(const Execution& exec, const std::vector<std::byte>& message, const bits_of_elements& old) {
     const auto where = zeropp::slices::single(old.size(), 0, old.size());
-    guarded<std::byte> room(exact_format.bytes(old.size()), 0x5a, 3);
-    if (!message.empty()) std::memcpy(room.data(), message.data(), message.size());
+    const std::vector<std::byte> exactly(message);
     guarded<T> base(std::vector<T>(as<T>(old), as<T>(old) + old.size()), 0x77);
     const std::uint64_t size = message.size();
-    const auto read = [&] { codec<Execution>::read_exact(exec, room.data(), room.size(), &size, where, base.data()); };
+    const auto read = [&] {
+        codec<Execution>::read_exact(exec, exactly.data(), exact_format.bytes(old.size()), &size, where, base.data());
+    };
     try {
         read();
     } catch (const zeropp::integrity_error&) {

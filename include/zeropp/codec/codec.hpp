@@ -143,10 +143,9 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       difference's base. These are bfloat16 or half; the tensor may have float elements, which are rounded first.
 ///       `message` has room for exact_format's most bytes; `*size`, a std::uint64_t, gets the number of bytes
 ///   `read_exact(exec, messages, stride, sizes, where, base)`
-///       Decodes exact_differences into the elements of each slot of `where`, which hold the old elements in `base`. The
-///       message of slot s begins at byte s * `stride` and has sizes[s] bytes. Requires `stride` to be at least
-///       exact_format's most bytes. Throws integrity_error if a message has other bytes, perhaps with some elements
-///       written. A slot without elements has no message
+///       Decodes exact_differences into each slot's elements of `base`, by `where`, which hold the old elements. The
+///       message of slot s begins at byte s * `stride` and has sizes[s] bytes, at most `stride`. Throws integrity_error
+///       if a message has other bytes, perhaps with some elements written. Reads no message of a slot without elements
 ///   `clear(exec, to, bytes)`
 ///       Sets `bytes` bytes to zero. Only collectives that move exact_differences need this function
 ///   `each(exec, n, f)`

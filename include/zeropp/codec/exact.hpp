@@ -40,18 +40,18 @@ constexpr ZEROPP_HOST_DEVICE inline std::uint16_t exact_bits(S x) {
     }
 }
 
-/// The key of an element with bits `bits`, and inversely. Keys have the order of the elements' values.
+/// The key of an element, from its bits; also its bits, from its key. Keys have the order of the elements' values.
 constexpr ZEROPP_HOST_DEVICE inline std::uint16_t exact_key(std::uint16_t bits) {
     const auto sign = static_cast<std::int16_t>(static_cast<std::int16_t>(bits) >> 15);
     return static_cast<std::uint16_t>(bits ^ (static_cast<std::uint16_t>(sign) & 0x7fffu));
 }
-/// The code of an element with bits `bits` whose old bits are `old`; 0 if and only if these are equal.
+/// The code of an element, from its bits and its old bits; 0 if and only if these are equal.
 constexpr ZEROPP_HOST_DEVICE inline std::uint16_t exact_code(std::uint16_t bits, std::uint16_t old) {
     const auto step = static_cast<std::uint16_t>(exact_key(bits) - exact_key(old));
     const auto sign = static_cast<std::uint16_t>(static_cast<std::int16_t>(step) >> 15);
     return static_cast<std::uint16_t>(static_cast<std::uint16_t>(step << 1) ^ sign);
 }
-/// The bits of the element with code `code` whose old bits are `old`.
+/// The bits of an element, from its code and its old bits.
 constexpr ZEROPP_HOST_DEVICE inline std::uint16_t from_exact_code(std::uint16_t code, std::uint16_t old) {
     const auto sign = static_cast<std::uint16_t>(-(code & 1));
     const auto step = static_cast<std::uint16_t>(static_cast<std::uint16_t>(code >> 1) ^ sign);
@@ -79,7 +79,7 @@ constexpr ZEROPP_HOST_DEVICE inline std::uint8_t needed_reach(std::uint8_t lengt
 }
 /// True if a reach is large enough for a block. The block then has `exceptions` exceptions, of `changed` elements that
 /// have changed, and `coded` elements with at least one bit. A block has the smallest reach that is large enough, and
-/// is whole if no reach below 255 is. The condition was fitted to trained weights: 1 to 10 % above the fewest bytes.
+/// is whole if no reach below 255 is. The condition is fitted to trained weights: 1 to 10 % above the fewest bytes.
 constexpr ZEROPP_HOST_DEVICE inline bool reaches(int exceptions, int changed, int coded) {
     return exceptions * (16 + changed) <= 8 * coded;
 }

@@ -323,6 +323,13 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
     call.require_chunks(options.chunks);
     call.require([&] { return detail::update_problem<execution_type>(comm, in, to); });
+    if constexpr (std::same_as<Quantizer, exact_differences>) {
+        call.require([&]() -> std::string {
+            if (sizes.largest(0) <= exact_differences::most_bytes) return {};
+            return "expected chunks with messages of at most " + std::to_string(exact_differences::most_bytes) +
+                   " bytes, given one of " + std::to_string(sizes.largest(0));
+        });
+    }
     call.run(on, comm.world(), scratch, bytes, [&](std::byte* work) {
         // If the update throws from here on, the replica is between two versions, and has no version.
         replica.invalidate();

@@ -43,8 +43,8 @@ struct exact_differences {
     static constexpr int whole = 255;
     /// Number of bytes of an exception.
     static constexpr std::size_t exception_bytes = 3;
-    /// Largest number of words of a message's payloads, which the index must be able to hold.
-    static constexpr std::size_t most_words = 0xffffffffu;
+    /// Most bytes of a message, of which the index can hold the ends of payloads.
+    static constexpr std::size_t most_bytes = word * 0xffffffffu;
 
     static constexpr short_text name() { return "exact"; }
 };

@@ -48,9 +48,9 @@ int count_if(Size n, const Is& is) {
     return static_cast<int>(sum * 0x0001000100010001 >> 48);
 }
 
-/// A block in pieces: 16-bit codes and their numbers of bits; pairs of codes in 32 bits; groups of four codes in 64 bits.
-/// In a pair and a group, the first code is in the lowest bits. Behind the block's elements, up to two whole groups,
-/// codes have no bits.
+/// A block in pieces: 16-bit codes with their numbers of bits; pairs of codes in 32 bits; groups of four codes in 64
+/// bits. In a pair and a group, the first code is in the lowest bits. Behind the block's elements, up to two whole
+/// groups, codes have no bits.
 struct exact_block {
     static constexpr std::size_t most = exact_differences::block_size;
     /// Exponent fields of the old elements.
@@ -170,8 +170,8 @@ struct exact_block {
     }
 };
 
-/// Encodes the n elements of a block, rounded to T, with old elements at `old`, into `out`. Returns the number of bytes,
-/// at most 2n; writes up to 8 bytes more.
+/// Encodes the n elements of a block, rounded to T, with old elements at `old`, into `out`. `guess` is a reach to begin
+/// with, and becomes the block's. Returns the number of bytes, at most 2n; writes up to 8 bytes more.
 template <exact_element T, element S, class Size>
 std::size_t encode_exact_block(const S* tensor, const T* old, Size n, int& guess, std::byte* header, std::byte* out) {
     exact_block of;
@@ -248,8 +248,8 @@ const std::byte* decode_exact_block(const std::byte* header, const std::byte* in
     return in;
 }
 
-/// Encodes a tile of n elements into `out`, with old elements at `old`. Returns the number of words, at most the room of
-/// the tile.
+/// Encodes a tile of n elements into `out`, with old elements at `old`. Returns the number of words, at most the tile's
+/// room.
 template <exact_element T, element S>
 std::size_t encode_exact_tile(const S* tensor, const T* old, std::size_t n, std::byte* out) {
     constexpr std::size_t block = exact_differences::block_size;
