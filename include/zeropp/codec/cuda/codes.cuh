@@ -141,13 +141,12 @@ __device__ void store_ternary(std::byte* codes, std::size_t granule, const packe
     }
 }
 
-/// Number of successive granules with codes that one memory access moves. Four for codes of 1, 2 or 4 bits, and two for
-/// 8 bits; 1 for other widths and for ternary codes.
+/// Number of successive granules with codes that one thread best moves together, by few and wide memory accesses. Four
+/// for codes below 8 bits, and two for 8 bits; 1 for wider and for ternary codes.
 template <quantizer Q>
-inline constexpr int granules_together = ternary_quantizer<Q>                                          ? 1
-                                         : Q::code_bits == 1 || Q::code_bits == 2 || Q::code_bits == 4 ? 4
-                                         : Q::code_bits == 8                                           ? 2
-                                                                                                       : 1;
+inline constexpr int granules_together = ternary_quantizer<Q> || Q::code_bits > 8 ? 1
+                                         : Q::code_bits == 8                      ? 2
+                                                                                  : 4;
 
 /// Codes of `Run` successive whole granules, of `Bits` bits each. The first granule's index in a section must be a
 /// multiple of `Run`, so that accesses are aligned.
@@ -166,24 +165,39 @@ struct code_run {
     /// Codes of the k-th granule.
     __device__ packed_codes<Bits> at(int k) const {
         packed_codes<Bits> p;
-        if constexpr (Bits % 4 == 0) {
 #pragma unroll
-            for (int w = 0; w != p.words; ++w) p.data[w] = data[k * p.words + w];
-        } else {
-            p.data[0] = data[k * Bits / 4] >> (k * Bits % 4 * 8) & ((1u << (8 * Bits)) - 1u);
+        for (int w = 0; w != p.words; ++w) {
+            const auto [word, shift, straddles] = place(k, w);
+            p.data[w] = data[word] >> shift;
+            if (straddles) p.data[w] |= data[word + 1] << (32 - shift);
+            if (bytes_of(w) < 4) p.data[w] &= (1u << (8 * bytes_of(w))) - 1u;
         }
         return p;
     }
     /// Sets the codes of the k-th granule. Requires calls in ascending order of k: some calls clear later granules.
     __device__ void set(int k, const packed_codes<Bits>& p) {
-        if constexpr (Bits % 4 == 0) {
 #pragma unroll
-            for (int w = 0; w != p.words; ++w) data[k * p.words + w] = p.data[w];
-        } else {
-            std::uint32_t& word = data[k * Bits / 4];
-            word = (k * Bits % 4 == 0 ? 0u : word) | p.data[0] << (k * Bits % 4 * 8);
+        for (int w = 0; w != p.words; ++w) {
+            const auto [word, shift, straddles] = place(k, w);
+            data[word] = (shift == 0 ? 0u : data[word]) | p.data[w] << shift;
+            if (straddles) data[word + 1] = p.data[w] >> (32 - shift);
         }
     }
+
+private:
+    /// Where a word of a granule's codes lies in `data`: from bit `shift` of `word` on, with an end in the next word if
+    /// it `straddles`.
+    struct word_place {
+        int word;
+        int shift;
+        bool straddles;
+    };
+    __device__ static word_place place(int k, int w) {
+        const int begin = k * Bits + 4 * w;
+        return {begin / 4, begin % 4 * 8, begin % 4 + bytes_of(w) > 4};
+    }
+    /// Number of bytes of word `w` of a granule's codes.
+    __device__ static int bytes_of(int w) { return Bits - 4 * w < 4 ? Bits - 4 * w : 4; }
 };
 
 }  // namespace zeropp::detail

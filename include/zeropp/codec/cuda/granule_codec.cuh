@@ -174,6 +174,12 @@ struct integer_converter {
                 four<0, 0>(selected_bytes(word, upper, 0x4140), selected_bytes(word, upper, 0x4342), i, i + 1, i + 2,
                            i + 3, use);
             }
+        } else if constexpr (Bits == 6) {
+            // Two bytes, in which two codes are whole, in each half of the word: codes 0, 1, 4, 5, then 2, 3, 6, 7.
+            const std::uint32_t word = selected_bytes(codes.data[0], codes.data[1], 0x4310);
+            const std::uint32_t later = selected_bytes(codes.data[0], codes.data[1], 0x5421);
+            four<0, 0>(part<0>(word), part<0>(word >> 6), 0, 4, 1, 5, use);
+            four<4, 4>(part<4>(later), part<4>(later >> 6), 2, 6, 3, 7, use);
         } else {
 #pragma unroll
             for (int i = 0; i != granule_size; i += 4) {
@@ -231,9 +237,11 @@ private:
 template <encodes_integers Q>
 __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier) {
     constexpr int bits = Q::code_bits;
-    // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. 4-bit codes also get 8, which
-    // makes them positive.
-    constexpr float middle = 12582912.0f + (bits == 4 ? 8.0f : 0.0f);
+    static_assert(bits >= 2);
+    // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. Codes below 8 bits also get half
+    // their range, which makes them positive.
+    constexpr float zero = 12582912.0f;
+    constexpr float middle = zero + static_cast<float>(bits < 8 ? 1 << (bits - 1) : 0);
     const float inverse = reciprocal(multiplier != 0 ? multiplier : 1.0f);
     const float steps = multiplier != 0 ? inverse : 0.0f;
     std::uint32_t rounded[granule_size];
@@ -248,13 +256,7 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     }
     packed_codes<bits> p;
     const std::uint32_t finite = is_finite(multiplier) ? ~0u : 0u;
-    if constexpr (bits == 4) {
-        constexpr std::uint32_t ones = 0x11111111u;
-        std::uint32_t sum = 0;
-#pragma unroll
-        for (int i = granule_size - 1; i >= 0; --i) sum = sum * 16 + rounded[i];
-        p.data[0] = masked_exclusive_or(sum - float_bits(12582912.0f) * ones, finite, 0x88888888u & finite);
-    } else if constexpr (bits == 8) {
+    if constexpr (bits == 8) {
 #pragma unroll
         for (int w = 0; w != 2; ++w) {
             const std::uint32_t low = selected_bytes(rounded[4 * w], rounded[4 * w + 1], 0x0040);
@@ -262,10 +264,22 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
             p.data[w] = selected_bytes(low, high, 0x5410) & finite;
         }
     } else {
-        std::uint32_t codes[granule_size];
+        // Sums hold eight codes each, or four of more than 4 bits. No positive code carries into the next one.
+        constexpr int in_sum = bits <= 4 ? 8 : 4;
+        constexpr std::uint32_t ones = (~0ull >> (64 - in_sum * bits)) / ((1u << bits) - 1u);
+        std::uint32_t packed[std::size_t{granule_size / in_sum}];
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) codes[i] = rounded[i] & ((1u << bits) - 1u) & finite;
-        p = packed_codes<bits>::of(codes);
+        for (int w = 0; w != granule_size / in_sum; ++w) {
+            std::uint32_t sum = 0;
+#pragma unroll
+            for (int i = in_sum - 1; i >= 0; --i) sum = (sum << bits) + rounded[w * in_sum + i];
+            packed[w] = masked_exclusive_or(sum - float_bits(zero) * ones, finite, (ones << (bits - 1)) & finite);
+        }
+        p.data[0] = packed[0];
+        if constexpr (bits > 4) {
+            p.data[0] |= packed[1] << 4 * bits;
+            p.data[1] = packed[1] >> (32 - 4 * bits);
+        }
     }
     return p;
 }
