@@ -198,10 +198,11 @@ run_fuzzing() {
 with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
 with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
 if [ "$all" = yes ]; then
-    # Beside the first builds: a script whose last file is one process's, and PyTorch, which comes over the network.
+    # Beside the first builds: a script whose last file is one process's, and PyTorch, which comes over the network, and
+    # zeropp_torch, whose C library is one file.
     {
         run_script style tests/style.sh --build-dir "$build_dir/style"
-        timeout --kill-after=10 900 tests/torch/run.sh --install --build-dir "$build_dir/torch" || true
+        timeout --kill-after=10 1500 tests/torch/run.sh --install --build-dir "$build_dir/torch" || true
     } >"$build_dir/beside.log" 2>&1 &
     beside=$!
     trap 'kill $beside 2>/dev/null || true' EXIT

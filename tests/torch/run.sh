@@ -10,7 +10,7 @@
 #   --torch-index URL where pip finds PyTorch, with PyPI for the rest (default: PyPI alone)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
-#   --install         makes the environment, and tests nothing
+#   --install         makes the environment, with the package, and tests nothing
 #   --launchers       with transformers, accelerate, Lightning, torchtitan, DeepSpeed and peft, for the tests of examples/torch/launchers,
 #                     DeepSpeed's ZeRO-3 and LoRA
 #
@@ -54,14 +54,19 @@ if [ "$launchers" = yes ] && ! "$python" -c "import deepspeed" 2>/dev/null; then
     "$python" -m pip install --quiet setuptools wheel
     DS_BUILD_OPS=0 "$python" -m pip install --quiet --no-build-isolation deepspeed==0.19.8
 fi
-[ "$install" = no ] || exit 0
 with_cuda=OFF
 [ "$cuda" = no ] || with_cuda=ON
-# From an unpacked source distribution: it must not need the rest of the repository.
+# From an unpacked source distribution: it must not need the rest of the repository. An unchanged one is not compiled again.
 rm -rf "$build_dir/source"
 "$python" -m build --sdist --outdir "$build_dir/source" "$root/examples/torch" >/dev/null
-tar -xzf "$build_dir"/source/*.tar.gz -C "$build_dir/source" --strip-components 1
-"$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda "$build_dir/source"
+package="$(sha256sum "$build_dir"/source/*.tar.gz) $with_cuda"
+if [ "$package" != "$(cat "$build_dir/venv/package" 2>/dev/null)" ]; then
+    tar -xzf "$build_dir"/source/*.tar.gz -C "$build_dir/source" --strip-components 1
+    "$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda \
+        "$build_dir/source"
+    echo "$package" >"$build_dir/venv/package"
+fi
+[ "$install" = no ] || exit 0
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
 export GLOO_SOCKET_IFNAME=lo
