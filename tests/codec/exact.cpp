@@ -2,6 +2,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/codec/host/exact.hpp>
+#include <zeropp/codec/host/exact_block.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/layout/divided.hpp>
@@ -112,16 +113,20 @@ const T* as(const bits_of_elements& bits) {
     return reinterpret_cast<const T*>(bits.data());
 }
 
-/// The message of `tensor`, in memory of exactly the format's bytes.
+/// The message of `tensor`.
 template <class T, class S, class Execution>
 std::vector<std::byte> encoded(const Execution& exec, const S* tensor, const bits_of_elements& old) {
     const auto where = zeropp::slices::single(old.size(), 0, old.size());
-    guarded<std::byte> message(exact_format.bytes(old.size()), 0x5a, 1);
+    guarded<std::byte> room(exact_format.bytes(old.size()), 0x5a, 1);
     std::uint64_t size = ~std::uint64_t{0};
-    codec<Execution>::write_exact(exec, zeropp::difference{tensor, as<T>(old)}, where, message.data(), &size);
+    codec<Execution>::write_exact(exec, zeropp::difference{tensor, as<T>(old)}, where, room.data(), &size);
+    REQUIRE(room.intact());
+    REQUIRE(size <= room.size());
+    guarded<std::byte> message(size + 3, 0x5a, 1);
+    codec<Execution>::place_exact(exec, where, room.data(), message.data(), message.size());
     REQUIRE(message.intact());
-    REQUIRE(size <= message.size());
     std::vector<std::byte> bytes = message.values();
+    REQUIRE(std::all_of(bytes.end() - 3, bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
     bytes.resize(size);
     return bytes;
 }
@@ -315,10 +320,13 @@ TEST_CASE("exact differences of lists, chunks and slots", "[codec][exact]") {
             guarded<std::byte> messages(ranks * stride, 0x5a);
             std::vector<std::uint64_t> sizes(ranks);
             for (int r = 0; r != ranks; ++r) {
-                codec<host>::write_exact(exec, zeropp::difference{tensors, replicas}, chunk.in_slots({}, r, 1),
-                                         messages.data() + static_cast<std::size_t>(r) * stride,
-                                         &sizes[static_cast<std::size_t>(r)]);
-                REQUIRE(sizes[static_cast<std::size_t>(r)] <= stride);
+                const auto slot = chunk.in_slots({}, r, 1);
+                std::vector<std::byte> room(stride);
+                std::uint64_t& size = sizes[static_cast<std::size_t>(r)];
+                codec<host>::write_exact(exec, zeropp::difference{tensors, replicas}, slot, room.data(), &size);
+                REQUIRE(size <= stride);
+                codec<host>::place_exact(exec, slot, room.data(),
+                                         messages.data() + static_cast<std::size_t>(r) * stride, stride);
             }
             REQUIRE(messages.intact());
             codec<host>::read_exact(exec, messages.data(), stride, sizes.data(), chunk.in_slots({}, 0, ranks),
@@ -372,13 +380,14 @@ TEST_CASE("exact differences refuse bytes that are none, and touch nothing outsi
 TEST_CASE("exact differences of a shard without elements need no tensor", "[codec][exact]") {
     // A rank whose shard is empty, in a later chunk of the others' slices.
     const auto none = zeropp::slices::single(0, 4096, 5000);
-    guarded<std::byte> message(exact_format.bytes_of(none), 0x77);
+    guarded<std::byte> room(exact_format.bytes_of(none), 0x77), message(exact_format.bytes_of(none), 0x77);
     std::uint64_t size = 0;
     codec<host>::write_exact(
         host(), zeropp::difference{static_cast<const bfloat16*>(nullptr), static_cast<const bfloat16*>(nullptr)}, none,
-        message.data(), &size);
-    REQUIRE(message.intact());
+        room.data(), &size);
     REQUIRE(size == 2 * 4);
+    codec<host>::place_exact(host(), none, room.data(), message.data(), message.size());
+    REQUIRE((room.intact() && message.intact()));
     REQUIRE(plain_reader(message.values()).word(1) == 0);
     codec<host>::read_exact(host(), message.data(), message.size(), &size, none, static_cast<bfloat16*>(nullptr));
 }

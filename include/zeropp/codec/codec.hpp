@@ -138,16 +138,18 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       of a message that stand for no element become zero
 ///   `read(exec, source, where, tensor, epilogue = {})`
 ///       Decodes each slot's sum of the `message_sum` `source` into the slot's elements of `tensor`, by `where`
-///   `write_exact(exec, difference, where, message, size)`
-///       Encodes the elements of the only slot of `where` in `message`, as exact_differences from the old elements, the
-///       difference's base. These are bfloat16 or half; the tensor may have float elements, which are rounded first.
-///       `message` has room for exact_format's most bytes; `*size`, a std::uint64_t, gets the number of bytes
+///   `write_exact(exec, difference, where, room, size)`
+///       Encodes the elements of the only slot of `where` as exact_differences from the old elements, the difference's
+///       base, in pieces in `room`. `room` has exact_format's most bytes; `*size`, a std::uint64_t, gets the number of
+///       bytes of the message. Old elements are bfloat16 or half; the tensor may have float elements, which are rounded
+///       first
+///   `place_exact(exec, where, room, message, bytes)`
+///       Puts the pieces of `write_exact` together at `message`, another address, and clears the rest of its `bytes`
+///       bytes
 ///   `read_exact(exec, messages, stride, sizes, where, base)`
 ///       Decodes exact_differences into each slot's elements of `base`, by `where`, which hold the old elements. The
 ///       message of slot s begins at byte s * `stride` and has sizes[s] bytes, at most `stride`. Throws integrity_error
 ///       if a message has other bytes, perhaps with some elements written. Reads no message of a slot without elements
-///   `clear(exec, to, bytes)`
-///       Sets `bytes` bytes to zero. Only collectives that move exact_differences need this function
 ///   `each(exec, n, f)`
 ///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
 ///       Only collectives that update elements need this function

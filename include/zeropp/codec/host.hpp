@@ -11,7 +11,6 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -65,11 +64,16 @@ struct codec<E> {
 
     template <class Tensor, class Base, class Slices>
         requires(detail::exact_element<std::remove_cvref_t<decltype(*detail::tensor_at(std::declval<Base>(), 0))>>)
-    static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where,
-                            std::byte* message, std::uint64_t* size) {
-        exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::write_exact_slot(source, where, message, size, threads);
-        });
+    static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where, std::byte* room,
+                            std::uint64_t* size) {
+        exec.enqueue(
+            [=, threads = detail::threads_of(exec)] { detail::write_exact_slot(source, where, room, size, threads); });
+    }
+
+    template <class Slices>
+    static void place_exact(const E& exec, const Slices& where, const std::byte* room, std::byte* message,
+                            std::size_t bytes) {
+        exec.enqueue([=] { detail::place_exact_slot(where, room, message, bytes); });
     }
 
     template <class Slices, class Base>
@@ -78,10 +82,6 @@ struct codec<E> {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
             detail::read_exact_slots(messages, stride, sizes, where, base, threads);
         });
-    }
-
-    static void clear(const E& exec, std::byte* to, std::size_t bytes) {
-        exec.enqueue([=] { std::fill_n(to, bytes, std::byte{0}); });
     }
 
     template <class F>

@@ -154,9 +154,9 @@ private:
                 std::byte* const received = messages + static_cast<std::size_t>(served[i].place) * most;
                 // In a range of another column, this rank's slot is empty, and its bytes mean nothing.
                 std::byte* const sent = replica.own_message(received, longest);
-                const std::size_t bytes = i == 0 && replica.owns() ? *length(replica.place(), c) : 0;
-                on.inter_node.copy(sent, own, bytes);
-                if (replica.owns()) codec::clear(on.inter_node, sent + bytes, longest - bytes);
+                if (i == 0 && replica.owns()) {
+                    codec::place_exact(on.inter_node, sizes.cut[c].in_own(replica.owner()), own, sent, longest);
+                }
                 spread(served[i], {sent, received, longest});
                 start_after(on.intra_node, on.inter_node);
                 for_each_owned(served[i], [&](int s) {
