@@ -123,7 +123,9 @@ def apply(
     collectives take a third hop, between sites, and `gradients` may have a third format for it. `weights` and `gradients` are
     formats, by default those of the preset "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all
     formats. `differences`, a format, replaces `weights`: every node keeps the weights that forward gathered, divided over its
-    ranks. Forward then sends their changes between nodes, if there are any, and backward sends nothing between nodes.
+    ranks. Forward then sends their changes between nodes, if there are any, and backward sends nothing between nodes. With
+    differences="exact", for weights gathered in 16 bits on the CPU, every weight has the bits of plain FSDP2. Each change takes
+    as many bits as it needs, and the report states the most.
     `replicas`, a key of PRESETS or formats of gradients, is for HSDP and replicate(): zeropp then makes the all-reduce between
     replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit have gradients. With
     `keep_weights`, every node keeps the weights that forward gathered, divided over its ranks. They cross nodes again only
