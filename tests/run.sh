@@ -65,7 +65,7 @@ left=$build_dir/left_out
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=700 [everything]=2100 [PyTorch]=900 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+declare -A share=([style]=700 [everything]=2200 [PyTorch]=900 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
