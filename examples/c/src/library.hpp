@@ -43,6 +43,16 @@ using gather_formats =
 /// Formats of weight differences.
 using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated, zeropp::exact_differences>;
 
+/// Sizes of messages in the format `q`: of exact differences, which vary, the largest.
+template <class Q>
+zeropp::wire_format on_wire(const Q& q) {
+    if constexpr (std::same_as<Q, zeropp::exact_differences>) {
+        return {zeropp::exact_format, q.name(), 8.0 * sizeof(std::uint16_t), false};
+    } else {
+        return zeropp::wire_format_of(q);
+    }
+}
+
 /// Pairs of formats of reductions: within nodes, and between them, also between sites. Each is compiled, so the list is
 /// short.
 using zeropp::hops;

@@ -45,7 +45,7 @@ plan::settings settings_of(const zeropp_plan& asked, int sites, double inter_sit
         .weights = format(asked.weights),
         .secondary = format(asked.plain),
         .differences = std::visit(
-            [](const auto& q) { return zeropp::wire_format_of(q); },
+            [](const auto& q) { return on_wire(q); },
             difference_formats::parse(asked.differences != nullptr ? asked.differences : "int2:64:signed:bf16:h32")),
         .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
     std::visit(

@@ -13,25 +13,25 @@ using namespace zeropp_c;
 namespace {
 
 template <class Formats>
-zeropp::wire_format on_wire(const char* format) {
-    return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, Formats::parse(format));
+zeropp::wire_format format_named(const char* format) {
+    return std::visit([](const auto& q) { return on_wire(q); }, Formats::parse(format));
 }
 
 /// Bytes that `rank` of `ranks` sends, as zeropp_volume_in_sites gives them.
 zeropp::volume sent_by(std::string_view function, const char* first, const char* second, std::size_t elements,
                        bool two_shot, const zeropp::three_level& ranks, int rank) {
     if (function == "zeropp_all_gather") {
-        return zeropp::all_gather_volume(ranks, on_wire<gather_formats>(first), elements, 1, rank);
+        return zeropp::all_gather_volume(ranks, format_named<gather_formats>(first), elements, 1, rank);
     }
     if (function == "zeropp_all_to_all") {
-        return zeropp::all_to_all_volume(ranks, on_wire<gather_formats>(first), elements);
+        return zeropp::all_to_all_volume(ranks, format_named<gather_formats>(first), elements);
     }
     if (function == "zeropp_update_gather") {
-        return zeropp::update_gather_volume(ranks, on_wire<difference_formats>(first), on_wire<gather_formats>(second),
-                                            elements, 1, rank);
+        return zeropp::update_gather_volume(ranks, format_named<difference_formats>(first),
+                                            format_named<gather_formats>(second), elements, 1, rank);
     }
     if (function == "zeropp_replica_gather") {
-        return zeropp::replica_gather_volume(ranks, on_wire<gather_formats>(first), elements, rank);
+        return zeropp::replica_gather_volume(ranks, format_named<gather_formats>(first), elements, rank);
     }
     const bool all_reduce = function == "zeropp_all_reduce";
     if (!all_reduce && function != "zeropp_reduce_scatter") {

@@ -95,9 +95,4 @@ inline constexpr message_format difference_format_of = [] {
     }
 }();
 
-/// The format of exact differences. Sizes are the most bytes.
-inline wire_format wire_format_of(const exact_differences& q) {
-    return {exact_format, q.name(), 8.0 * sizeof(std::uint16_t), false};
-}
-
 }  // namespace zeropp
