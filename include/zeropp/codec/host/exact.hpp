@@ -152,7 +152,8 @@ void read_exact_slots(const std::byte* messages, std::size_t stride, const std::
             const std::uint64_t size = sizes[part.slot];
             bool right = size % word == 0 && size <= stride && size / word >= layout.tiles;
             const exact_index<const std::byte> index{message};
-            const std::byte* const payloads = message + layout.tiles * word;
+            // A message of no bytes may be null.
+            const std::byte* const payloads = right ? message + layout.tiles * word : message;
             right = right && index.end(layout.tiles - 1) == size / word - layout.tiles;
             auto* const to =
                 tensor_at(base, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot)) + part.first;
