@@ -173,6 +173,7 @@ concept difference_codec =
                                  requires(const E& exec, const difference<const T*, T*>& source, const slices& where,
                                           std::byte* message, std::uint64_t* size, T* base) {
                                      codec<E>::write_exact(exec, source, where, message, size);
+                                     codec<E>::place_exact(exec, where, message, message, std::size_t());
                                      codec<E>::read_exact(exec, message, std::size_t(), size, where, base);
                                  });
 
