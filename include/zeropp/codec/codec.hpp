@@ -146,10 +146,10 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///   `place_exact(exec, where, room, message, bytes)`
 ///       Puts the pieces of `write_exact` together at `message`, another address, and clears the rest of its `bytes`
 ///       bytes
-///   `read_exact(exec, messages, stride, sizes, where, base)`
+///   `read_exact(exec, messages, stride, where, base)`
 ///       Decodes exact_differences into each slot's elements of `base`, by `where`, which hold the old elements. The
-///       message of slot s begins at byte s * `stride` and has sizes[s] bytes, at most `stride`. Throws integrity_error
-///       if a message has other bytes, perhaps with some elements written. Reads no message of a slot without elements
+///       message of slot s begins at byte s * `stride` and has at most `stride` bytes. Throws integrity_error if a
+///       message has other bytes, perhaps with some elements written. Reads no message of a slot without elements
 ///   `each(exec, n, f)`
 ///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
 ///       Only collectives that update elements need this function
@@ -174,7 +174,7 @@ concept difference_codec =
                                           std::byte* message, std::uint64_t* size, T* base) {
                                      codec<E>::write_exact(exec, source, where, message, size);
                                      codec<E>::place_exact(exec, where, message, message, std::size_t());
-                                     codec<E>::read_exact(exec, message, std::size_t(), size, where, base);
+                                     codec<E>::read_exact(exec, message, std::size_t(), where, base);
                                  });
 
 }  // namespace zeropp

@@ -77,10 +77,10 @@ struct codec<E> {
     }
 
     template <class Slices, class Base>
-    static void read_exact(const E& exec, const std::byte* messages, std::size_t stride, const std::uint64_t* sizes,
-                           const Slices& where, Base base) {
+    static void read_exact(const E& exec, const std::byte* messages, std::size_t stride, const Slices& where,
+                           Base base) {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::read_exact_slots(messages, stride, sizes, where, base, threads);
+            detail::read_exact_slots(messages, stride, where, base, threads);
         });
     }
 

@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace zeropp {
 
@@ -61,6 +62,27 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
            std::to_string(*replica.version());
 }
 
+/// Sizes of messages, which an execution has written, for the host to read.
+template <execution Execution>
+class message_lengths {
+public:
+    /// `count` sizes at `from`, in the memory of `exec`. Blocks until `exec` is complete. Allocates in device_space.
+    message_lengths(const Execution& exec, const std::byte* from, std::size_t count)
+        : at_(reinterpret_cast<const std::uint64_t*>(from)) {
+        if constexpr (!std::same_as<typename Execution::space, host_space>) {
+            copy_.resize(count);
+            exec.copy_to_host(copy_.data(), from, count * sizeof(std::uint64_t));
+            at_ = copy_.data();
+        }
+    }
+
+    std::uint64_t operator[](std::size_t i) const { return at_[i]; }
+
+private:
+    std::vector<std::uint64_t> copy_;
+    const std::uint64_t* at_;
+};
+
 /// Arguments of an update that all its chunks share.
 template <execution Execution, class Communicator, difference_format Q, class Replica, class Sizes, class Shard,
           class Out>
@@ -78,107 +100,127 @@ struct update_call {
     /// Enqueues an update in the workspace `work`. If `replaces`, it moves whole weights into the replica, in one
     /// chunk; otherwise it adds differences.
     void enqueue(bool replaces, std::byte* work) const {
+        if (replaces) return replace(work);
         const update_buffers at(replica.owners(), sizes, !std::same_as<Out, none>);
-        if constexpr (std::same_as<Q, exact_differences>) {
-            if (!replaces) return enqueue_exact(at, work);
+        if constexpr (quantizer<Q>) {
+            add(at, work);
+        } else {
+            add_exact(at, work);
         }
-        const std::size_t slots = most_served(replica.owners());
-        // Whole weights arrive in the storage of the replica; differences arrive in the workspace.
-        std::byte* const first = replaces ? replica.message() : work;
-        sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
-            if (!replica.owns()) return;
-            const auto chunk = sizes.cut[c];
-            std::byte* const own = replica.own_message(messages, bytes);
-            if (replaces) {
-                codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
-            } else if constexpr (quantizer<Q>) {
-                codec::write(on.intra_node, in_phase(q, noise_phase::gather),
-                             difference{in.tensor(), replica.own(chunk)}, chunk.in_own(replica.owner()), own);
-            }
-        });
-        start_after(on.inter_node, on.intra_node);
-        std::byte* gathering = work + (replaces ? 0 : at.gathered);
-        const served_slots served = replica.served();
-        sizes.for_each(first, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
-            // This rank's message, if it has one, is in `messages` already.
-            const std::byte* const own = replica.own_message(messages, bytes);
-            for (int i = 0; i != served.size(); ++i) {
-                spread(served[i], {own, messages + static_cast<std::size_t>(served[i].place) * bytes, bytes});
-            }
-            start_after(on.intra_node, on.inter_node);
-            if constexpr (quantizer<Q>) {
-                if (!replaces) add(sizes.cut[c], messages, bytes);
-            }
-            if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
-        });
     }
 
 private:
+    /// Enqueues an update by whole weights, which arrive in the storage of the replica.
+    void replace(std::byte* work) const {
+        const auto all = sizes.cut[0];
+        const std::size_t bytes = sizes.bytes(0, 0);
+        if (replica.owns()) {
+            codec::write(on.intra_node, replica.exact(), in.tensor(), all.in_own(replica.owner()),
+                         replica.own_message(replica.message(), bytes));
+        }
+        start_after(on.inter_node, on.intra_node);
+        spread(replica.message(), bytes);
+        start_after(on.intra_node, on.inter_node);
+        gather(0, work);
+    }
+
+    /// Enqueues an update by quantized differences.
+    void add(const update_buffers& at, std::byte* work) const {
+        const std::size_t slots = most_served(replica.owners());
+        sizes.for_each(work, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            if (!replica.owns()) return;
+            const auto chunk = sizes.cut[c];
+            codec::write(on.intra_node, in_phase(q, noise_phase::gather), difference{in.tensor(), replica.own(chunk)},
+                         chunk.in_own(replica.owner()), replica.own_message(messages, bytes));
+        });
+        start_after(on.inter_node, on.intra_node);
+        std::byte* gathering = work + at.gathered;
+        sizes.for_each(work, slots, [&](std::size_t c, std::byte* messages, std::size_t bytes) {
+            spread(messages, bytes);
+            start_after(on.intra_node, on.inter_node);
+            const auto chunk = sizes.cut[c];
+            for_each_range([&](const slot_range& range) {
+                codec::read(on.intra_node, message_sum{q, messages + place_in(range, bytes)},
+                            replica.stored(chunk, range), replica.tensors(chunk), add_difference);
+            });
+            gathering = gather(c, gathering);
+        });
+    }
+
     /// Enqueues an update by exact differences. Blocks until this rank's differences are encoded, and the owners have
     /// exchanged the sizes of their messages. Messages that move together then have the size of the longest one.
-    void enqueue_exact(const update_buffers& at, std::byte* work) const {
+    void add_exact(const update_buffers& at, std::byte* work) const {
         const std::size_t chunks = sizes.cut.size(), of_slot = chunks * sizeof(std::uint64_t);
-        std::byte* const lengths = work + at.lengths;
-        const served_slots served = replica.served();
-        std::byte* const own_lengths = replica.own_message(lengths, of_slot);
+        auto* const own_lengths = reinterpret_cast<std::uint64_t*>(replica.own_message(work + at.lengths, of_slot));
         sizes.for_each(work + at.own, 1, [&](std::size_t c, std::byte* message, std::size_t) {
             if (!replica.owns()) return;
             const auto chunk = sizes.cut[c];
             codec::write_exact(on.intra_node, difference{in.tensor(), replica.own(chunk)},
-                               chunk.in_own(replica.owner()), message,
-                               reinterpret_cast<std::uint64_t*>(own_lengths) + c);
+                               chunk.in_own(replica.owner()), message, own_lengths + c);
         });
         start_after(on.inter_node, on.intra_node);
-        for (int i = 0; i != served.size(); ++i) {
-            spread(served[i], {own_lengths, lengths + static_cast<std::size_t>(served[i].place) * of_slot, of_slot});
-        }
+        spread(work + at.lengths, of_slot);
         wait_for(comm.world(), on.inter_node);
-        const auto length = [&](int place, std::size_t c) {
-            return reinterpret_cast<const std::uint64_t*>(lengths) + static_cast<std::size_t>(place) * chunks + c;
-        };
+        const message_lengths lengths(on.inter_node, work + at.lengths, most_served(replica.owners()) * chunks);
         const std::byte* own = work + at.own;
         std::byte* gathering = work + at.gathered;
         sizes.for_each(work, most_served(replica.owners()), [&](std::size_t c, std::byte* messages, std::size_t most) {
-            for (int i = 0; i != served.size(); ++i) {
-                std::size_t longest = 0;
-                for_each_owned(served[i], [&](int s) {
-                    const std::size_t bytes = *length(served[i].place + s, c);
-                    if (bytes > most) {
-                        throw precondition_error("quantized_update",
-                                                 "messages of at most " + std::to_string(most) + " bytes",
-                                                 "one of " + std::to_string(bytes));
-                    }
-                    longest = std::max(longest, round_up(bytes, 16));
-                });
+            const auto chunk = sizes.cut[c];
+            bool placed = false;
+            for_each_range([&](const slot_range& range) {
+                const std::size_t bytes = longest(lengths, range, c, most);
                 // Each range of slots has room for messages of the most bytes.
-                std::byte* const received = messages + static_cast<std::size_t>(served[i].place) * most;
+                std::byte* const received = messages + place_in(range, most);
                 // In a range of another column, this rank's slot is empty, and its bytes mean nothing.
-                std::byte* const sent = replica.own_message(received, longest);
-                if (i == 0 && replica.owns()) {
-                    codec::place_exact(on.inter_node, sizes.cut[c].in_own(replica.owner()), own, sent, longest);
+                std::byte* const sent = replica.own_message(received, bytes);
+                if (replica.owns() && !placed) {
+                    codec::place_exact(on.inter_node, chunk.in_own(replica.owner()), own, sent, bytes);
                 }
-                spread(served[i], {sent, received, longest});
+                placed = true;
+                spread(range, {sent, received, bytes});
                 start_after(on.intra_node, on.inter_node);
-                for_each_owned(served[i], [&](int s) {
-                    codec::read_exact(on.intra_node, received + static_cast<std::size_t>(s) * longest, longest,
-                                      length(served[i].place + s, c),
-                                      replica.stored(sizes.cut[c], {served[i].first + s, 1, served[i].place + s}),
-                                      replica.tensors(sizes.cut[c]));
-                });
-            }
+                codec::read_exact(on.intra_node, received, bytes, replica.stored(chunk, range), replica.tensors(chunk));
+            });
             own += most;
-            if constexpr (!std::same_as<Out, none>) gathering = gather(c, gathering);
+            gathering = gather(c, gathering);
         });
     }
 
-    /// Calls f(s) for each slot `range.first + s` of `range` that an owner has.
-    template <class F>
-    void for_each_owned(const slot_range& range, F f) const {
+    /// Number of bytes that the messages of `range` have in chunk c: the most of their sizes in `lengths`, rounded up.
+    /// Throws precondition_error if one is larger than `most`, which a faulty rank alone can send.
+    std::size_t longest(const message_lengths<Execution>& lengths, const slot_range& range, std::size_t c,
+                        std::size_t most) const {
+        std::size_t longest = 0;
         for (int s = 0; s != range.count; ++s) {
-            if (replica.order().rank(range.first + s) < replica.owners().size()) f(s);
+            if (replica.order().rank(range.first + s) >= replica.owners().size()) continue;
+            const std::size_t bytes = lengths[static_cast<std::size_t>(range.place + s) * sizes.cut.size() + c];
+            if (bytes > most) {
+                throw precondition_error("quantized_update", "messages of at most " + std::to_string(most) + " bytes",
+                                         "one of " + std::to_string(bytes));
+            }
+            longest = std::max(longest, round_up(bytes, 16));
         }
+        return longest;
     }
 
+    /// Calls f(range) for each range of slots that this rank serves.
+    template <class F>
+    void for_each_range(F f) const {
+        const served_slots served = replica.served();
+        for (int i = 0; i != served.size(); ++i) f(served[i]);
+    }
+    /// Offset of the first message of `range` among messages of `bytes` bytes, one for each slot that this rank serves.
+    static std::size_t place_in(const slot_range& range, std::size_t bytes) {
+        return static_cast<std::size_t>(range.place) * bytes;
+    }
+
+    /// Brings the owners' messages, of `bytes` bytes each, of all slots that this rank serves, to all groups. They
+    /// arrive in `messages`, where this rank's own message is already, if it has one.
+    void spread(std::byte* messages, std::size_t bytes) const {
+        for_each_range([&](const slot_range& range) {
+            spread(range, {replica.own_message(messages, bytes), messages + place_in(range, bytes), bytes});
+        });
+    }
     /// Brings the owners' messages of `range`, slots that this rank serves, to all groups.
     void spread(const slot_range& range, const message_buffers& of) const {
         const Execution& exec = on.inter_node;
@@ -195,17 +237,11 @@ private:
         }
     }
 
-    template <class Slices>
-    void add(const Slices& chunk, const std::byte* messages, std::size_t bytes) const {
-        const served_slots served = replica.served();
-        for (int i = 0; i != served.size(); ++i) {
-            codec::read(on.intra_node, message_sum{q, messages + static_cast<std::size_t>(served[i].place) * bytes},
-                        replica.stored(chunk, served[i]), replica.tensors(chunk), add_difference);
-        }
-    }
-
-    /// Gathers chunk c within the group, into whole tensors. Returns the end of the chunk's messages in `work`.
-    std::byte* gather(std::size_t c, std::byte* work) const {
+    /// Gathers chunk c within the group, into whole tensors, if the call has any. Returns the end of the chunk's messages
+    /// in `work`.
+    std::byte* gather(std::size_t c, std::byte* work) const
+        requires(!std::same_as<Out, none>)
+    {
         static_assert(Shard::is_list == Out::is_list, "shard and full must both be arrays, or both tensor_lists");
         static_assert(codec_execution<Execution, typename Replica::quantizer_type, typename Out::element_type>,
                       "no codec for this execution: include its entry header");
@@ -215,6 +251,7 @@ private:
                     chunk.in_slots(replica.order(), 0, replica.slots()), out.tensor());
         return work + static_cast<std::size_t>(replica.slots()) * sizes.bytes(c, 1);
     }
+    std::byte* gather(std::size_t, std::byte* work) const { return work; }
 };
 
 }  // namespace detail

@@ -53,16 +53,15 @@ struct exact_differences {
 struct exact_layout {
     /// Number of tiles, with tiles reserved for the preceding tensors: the words of the index.
     std::size_t tiles;
-    /// Most words of all payloads.
-    std::size_t words;
     /// Most bytes of the message: a multiple of 16.
     std::size_t bytes;
 
     /// Layout of a message with `n` elements in its last tensor, which lies at `last`.
     constexpr ZEROPP_HOST_DEVICE explicit exact_layout(std::size_t n, const message_place& last = {})
         : tiles(tile_at(last, 0) + ceil_div(n, exact_differences::tile_size)),
-          words(room_at(last, 0) + ceil_div(n, 2) + ceil_div(n, exact_differences::block_size)),
-          bytes(round_up(exact_differences::word * (tiles + words), 16)) {}
+          bytes(round_up(exact_differences::word *
+                             (tiles + room_at(last, 0) + ceil_div(n, 2) + ceil_div(n, exact_differences::block_size)),
+                         16)) {}
 
     /// Index of the tile that begins with element `first` of the tensor at `place`.
     static constexpr ZEROPP_HOST_DEVICE std::size_t tile_at(const message_place& place, std::size_t first) {

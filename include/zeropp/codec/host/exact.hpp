@@ -139,8 +139,8 @@ void place_exact_slot(const Slices& where, const std::byte* room, std::byte* to,
 /// Decodes a message of exact differences for each slot of `where` into the elements of `base`, divided among
 /// `threads`. Throws integrity_error, after all other messages, if the bytes of one are none.
 template <class Slices, class Base>
-void read_exact_slots(const std::byte* messages, std::size_t stride, const std::uint64_t* sizes, const Slices& where,
-                      const Base& base, const host_threads* threads) {
+void read_exact_slots(const std::byte* messages, std::size_t stride, const Slices& where, const Base& base,
+                      const host_threads* threads) {
     constexpr std::size_t tile_size = exact_differences::tile_size;
     constexpr std::size_t word = exact_differences::word;
     const exact_layout layout(where.last_count(), where.last());
@@ -149,19 +149,18 @@ void read_exact_slots(const std::byte* messages, std::size_t stride, const std::
         for_each_part(where, part_order::tensors, mine, [&](const section_part& part) {
             if (part.count == 0) return;
             const std::byte* const message = messages + static_cast<std::size_t>(part.slot) * stride;
-            const std::uint64_t size = sizes[part.slot];
-            bool right = size % word == 0 && size <= stride && size / word >= layout.tiles;
             const exact_index<const std::byte> index{message};
+            bool right = stride / word >= layout.tiles;
+            const std::size_t most = right ? stride / word - layout.tiles : 0;
             // A message of no bytes may be null.
             const std::byte* const payloads = right ? message + layout.tiles * word : message;
-            right = right && index.end(layout.tiles - 1) == size / word - layout.tiles;
             auto* const to =
                 tensor_at(base, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot)) + part.first;
             const std::size_t tile = layout.tile_at(part.of.place, part.first);
             for (std::size_t begin = 0; right && begin < part.count; begin += tile_size) {
                 const std::size_t from = index.begin(tile + begin / tile_size);
                 const std::size_t end = index.end(tile + begin / tile_size);
-                right = from <= end && end <= size / word - layout.tiles &&
+                right = from <= end && end <= most &&
                         decode_exact_tile(payloads + from * word, payloads + end * word,
                                           std::min(tile_size, part.count - begin), to + begin);
             }
