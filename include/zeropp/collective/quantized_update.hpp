@@ -237,8 +237,8 @@ private:
         }
     }
 
-    /// Gathers chunk c within the group, into whole tensors, if the call has any. Returns the end of the chunk's messages
-    /// in `work`.
+    /// Gathers chunk c within the group, into whole tensors, if the call has any. Returns the end of the chunk's
+    /// messages in `work`.
     std::byte* gather(std::size_t c, std::byte* work) const
         requires(!std::same_as<Out, none>)
     {
