@@ -39,7 +39,7 @@ struct exact_differences {
     static constexpr std::size_t word = 4;
     /// Largest number of bits of a code.
     static constexpr int most_bits = 14;
-    /// The reach of a block that is whole.
+    /// Reach of a block sent as the bits of its elements.
     static constexpr int whole = 255;
     /// Number of bytes of an exception.
     static constexpr std::size_t exception_bytes = 3;

@@ -14,8 +14,8 @@
 
 namespace zeropp {
 
-/// Tag of `lloyd_max`: decoded values, or levels, of least squared error. Each is the mean of the elements rounded to
-/// it. The energy of a decoded block is smaller by the squared error.
+/// Tag of `lloyd_max`: decoded values, or levels, of least squared error for normally distributed elements. On average,
+/// each is the mean of the elements rounded to it, and a decoded block has less energy, by the squared error.
 struct least_error {};
 
 /// Tag of `lloyd_max`: levels of least squared error, enlarged to make up for the energy that normally distributed

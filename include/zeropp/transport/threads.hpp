@@ -27,8 +27,9 @@ namespace zeropp {
 /// on its own stream: the threads meet, and their streams wait for one another by events.
 ///
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
-/// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then all waiting and
-/// later calls, also of splits, throw the same peer_error or timeout_error. After an error, buffers are the caller's.
+/// and can go on. A rank that misses a call leaves the others waiting until `abort`, another rank's `shrink`, or a
+/// timeout. Then all waiting and later calls, also of splits, throw the same peer_error or timeout_error. After an
+/// error, buffers are the caller's.
 class thread_transport : public operations<thread_transport> {
 public:
     /// Handles for `ranks` ranks, one for each thread. Throws precondition_error unless ranks > 0 and the timeout is

@@ -56,7 +56,7 @@ struct packed_codes {
 };
 
 /// Loads the codes of a granule's first `elements` elements (0 to 8), and no byte beyond them. `from` must be a
-/// multiple of `Bits` bytes from a 16-byte boundary. `Constant`: no kernel writes the codes meanwhile.
+/// multiple of `Bits` bytes from a 16-byte boundary. `Constant`: in global memory, not written meanwhile.
 template <int Bits, bool Constant = true>
 __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     packed_codes<Bits> p{};
@@ -90,7 +90,7 @@ template <ternary_quantizer Q>
 inline constexpr std::size_t group_bytes = ternary_bytes(ternary_group<Q>, ternary_group<Q>);
 
 /// Loads the codes of the first `elements` elements (0 to 8) of the granule with index `granule` in a section. `codes`
-/// is the address of the section's first code. `Constant`: no kernel writes the codes meanwhile.
+/// is the address of the section's first code. `Constant`: in global memory, not written meanwhile.
 template <quantizer Q, bool Constant = true>
 __device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std::size_t granule, int elements) {
     if constexpr (ternary_quantizer<Q>) {

@@ -9,7 +9,7 @@ namespace zeropp::detail {
 /// Number of threads of a thread block, in every kernel.
 inline constexpr int kernel_threads = 256;
 
-/// Number of bytes that each thread requests before it uses the first of them.
+/// Number of bytes that a thread may request before it uses the first of them.
 inline constexpr int bytes_in_flight = 64;
 
 /// Number of 32-bit registers that a thread may use for granules, loaded or converted.
