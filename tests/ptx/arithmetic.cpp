@@ -270,6 +270,7 @@ void add_arithmetic(dictionary& all) {
         return in_halves([](f32 x, f32 y, f32 z) { return std::fma(x, y, z); }, a, b, c);
     });
 
+    define(all, "popc.b32", [](u32 a) { return static_cast<u32>(std::popcount(a)); });
     define(all, "max.NaN.f16x2",
            [](u32 a, u32 b) { return greater_half(a >> 16, b >> 16) << 16 | greater_half(a, b); });
     define(all, "prmt.b32", [](u32 a, u32 b, u32 selector) { return permuted(a, b, selector); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace zeropp_test::ptx {
 
@@ -128,13 +129,14 @@ void store(const operation& o, warp& w, u32 lanes) {
     });
 }
 
-/// Operands: the value before, address, an argument.
-void atomic_max(const operation& o, warp& w, u32 lanes) {
+/// Operands: the value before, address, an argument. F()(value before, argument) is the value after.
+template <class F>
+void atomic(const operation& o, warp& w, u32 lanes) {
     for_lanes(lanes, [&](u32 lane) {
         u8* const at = reach(o, o.in, w, lane, address_of(o, w, 1, lane), sizeof(u32), access::atomic);
         u32 before = 0;
         std::memcpy(&before, at, sizeof before);
-        const u32 after = std::max(before, w.lanes<u32>(o.at[2])[lane]);
+        const u32 after = F()(before, w.lanes<u32>(o.at[2])[lane]);
         std::memcpy(at, &after, sizeof after);
         w.lanes<u32>(o.at[0])[lane] = before;
     });
@@ -213,7 +215,9 @@ void add_memory(dictionary& all) {
     }
     all["cp.async.commit_group"].push_back({end_group, ""});
     all["cp.async.wait_group"].push_back({wait_for_groups, "w"});
-    all["atom.global.max.u32"].push_back({atomic_max, "w@w", control::next, 1, space::global});
+    const auto greater = [](u32 a, u32 b) { return std::max(a, b); };
+    all["atom.global.max.u32"].push_back({atomic<decltype(greater)>, "w@w", control::next, 1, space::global});
+    all["atom.shared.or.b32"].push_back({atomic<std::bit_or<u32>>, "w@w", control::next, 1, space::shared});
 }
 
 }  // namespace zeropp_test::ptx

@@ -57,6 +57,13 @@ void shuffled(const operation& o, warp& w, u32 lanes) {
     w.set_predicate(o.at[1], lanes, in_range);
 }
 
+/// Operands: result, value, mask.
+void summed(const operation& o, warp& w, u32 lanes) {
+    u32 sum = 0;
+    for_lanes(lanes, [&](u32 lane) { sum += w.lanes<u32>(o.at[1])[lane]; });
+    for_lanes(lanes, [&](u32 lane) { w.lanes<u32>(o.at[0])[lane] = sum; });
+}
+
 void synchronized(const operation&, warp& w, u32) { ++w.syncs; }
 
 /// m16n8k8: D = A * B + C of 16-bit floats, summed in f32. The manual leaves the order of a sum and the rounding
@@ -298,6 +305,7 @@ private:
 void add_warps(dictionary& all) {
     all["shfl.sync.down.b32"].push_back({shuffled<false>, "wpwwww", control::whole_warp});
     all["shfl.sync.bfly.b32"].push_back({shuffled<true>, "wpwwww", control::whole_warp});
+    all["redux.sync.add.u32"].push_back({summed, "www", control::whole_warp});
     all["bar.warp.sync"].push_back({synchronized, "w", control::whole_warp});
     all["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"].push_back(
         {multiply_matrices, "wwwwwwwwwww", control::aligned});

@@ -88,6 +88,12 @@ inline unsigned atomicMax(unsigned* to, unsigned value) {
     return before;
 }
 
+inline unsigned atomicOr(unsigned* to, unsigned bits) {
+    const unsigned before = *to;
+    *to = before | bits;
+    return before;
+}
+
 template <class T>
 T __ldg(const T* from) {
     return *from;

@@ -13,6 +13,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 namespace zeropp {
 
@@ -72,6 +74,9 @@ template <class Tensor, class Base>
 constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, std::size_t i) {
     return difference{tensor_at(d.tensor, i), tensor_at(d.base, i)};
 }
+/// Type of the elements of a tensor, or of the tensors of a list.
+template <class Tensor>
+using element_at = std::remove_cvref_t<decltype(*tensor_at(std::declval<Tensor>(), 0))>;
 }  // namespace detail
 
 /// Source of values: for each of a call's n slots, the sum of a message from each contributor, divided by `divisor`. In
@@ -148,8 +153,9 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       bytes
 ///   `read_exact(exec, messages, stride, where, base)`
 ///       Decodes exact_differences into each slot's elements of `base`, by `where`, which hold the old elements. The
-///       message of slot s begins at byte s * `stride` and has at most `stride` bytes. Throws integrity_error if a
-///       message has other bytes, perhaps with some elements written. Reads no message of a slot without elements
+///       message of slot s begins at byte s * `stride` and has at most `stride` bytes. If a message has other bytes,
+///       the host throws integrity_error, perhaps with some elements written; a GPU makes NaN of all elements of each
+///       tile with other bytes. Reads no message of a slot without elements
 ///   `each(exec, n, f)`
 ///       Calls f(i) for every i < n, in any order, on the host or the GPU. f is a trivially copyable function object.
 ///       Only collectives that update elements need this function

@@ -6,6 +6,8 @@
 #include <zeropp/codec/cuda/decode_kernel.cuh>
 #include <zeropp/codec/cuda/each_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
+#include <zeropp/codec/cuda/exact_decode_kernel.cuh>
+#include <zeropp/codec/cuda/exact_encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
@@ -13,6 +15,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -53,6 +56,42 @@ struct codec<cuda_stream> {
                 using kernel = detail::decode_kernel<From, T, Slices, Tensor>;
                 detail::launch(stream, part.slots, kernel::tiles(part), kernel{from, part, tensor, last});
             });
+        });
+    }
+
+    /// Encodes the elements of the only slot of `where` as exact differences. Each tile's payload lies in `room` where
+    /// the most bytes of all preceding tiles end.
+    template <class Tensor, class Base, class Slices>
+        requires(detail::exact_element<detail::element_at<Base>>)
+    static void write_exact(const cuda_stream& stream, const difference<Tensor, Base>& source, const Slices& where,
+                            std::byte* room, std::uint64_t* size) {
+        require_aligned(room);
+        using kernel = detail::exact_encode_kernel<detail::element_at<Base>, decltype(source_of(source)), Slices>;
+        const kernel encode{source_of(source), regular(where), room};
+        detail::launch(stream, 1, detail::blocks_of_tiles(encode.layout.tiles), encode);
+        detail::launch(stream, 1, 1, detail::exact_ends_kernel{room, encode.layout.tiles, size});
+    }
+
+    /// Puts the pieces in `room` together at `message`.
+    template <class Slices>
+    static void place_exact(const cuda_stream& stream, const Slices& where, const std::byte* room, std::byte* message,
+                            std::size_t bytes) {
+        require_aligned(room);
+        require_aligned(message);
+        const detail::exact_place_kernel<Slices> place{regular(where), room, message, bytes};
+        detail::launch(stream, 1, std::max<std::size_t>(detail::blocks_of_tiles(place.layout.tiles), 1), place);
+    }
+
+    /// Decodes exact differences into each slot's elements of `base`, by `where`. If a tile has other bytes, all
+    /// elements of the tile become NaN.
+    template <class Slices, class Base>
+    static void read_exact(const cuda_stream& stream, const std::byte* messages, std::size_t stride,
+                           const Slices& where, Base base) {
+        require_aligned(messages);
+        for_each_regular(where, [&](const Slices& part, int first) {
+            const detail::exact_decode_kernel<detail::element_at<Base>, Slices, Base> decode{
+                messages + static_cast<std::size_t>(first) * stride, stride, part, base};
+            detail::launch(stream, part.slots, detail::blocks_of_tiles(decode.layout.tiles), decode);
         });
     }
 
@@ -144,6 +183,12 @@ private:
         default:
             return f(detail::sum_source<Q, 0>{source});
         }
+    }
+
+    /// The only slot of `where`, by an order that kernels can read.
+    template <class Slices>
+    static Slices regular(const Slices& where) {
+        return where.even_slots(0, 1, 0);
     }
 
     /// Calls f(part, first) with elements `part` of slots that begin with slot `first`. Calls it once, with all slots,

@@ -84,4 +84,28 @@ constexpr ZEROPP_HOST_DEVICE inline bool reaches(int exceptions, int changed, in
     return exceptions * (16 + changed) <= 8 * coded;
 }
 
+/// Search for a block's reach. Begins with a guess, so that a near guess takes two steps.
+struct reach_search {
+    /// The reach to try next.
+    int reach;
+    /// Bounds of the block's reach, which is `enough` when the search is done.
+    int least = 0;
+    int enough = exact_differences::whole;
+    int step = 1;
+
+    constexpr ZEROPP_HOST_DEVICE bool done() const { return least == enough; }
+    /// Goes on after a try of `reach`: it was large enough, or not.
+    constexpr ZEROPP_HOST_DEVICE void take(bool is_enough) {
+        if (is_enough) {
+            enough = reach;
+            reach = least != 0 ? (least + enough) / 2 : enough < step ? 0 : enough - step;
+        } else {
+            least = reach + 1;
+            const bool bounded = enough != exact_differences::whole;
+            reach = bounded ? (least + enough) / 2 : reach + step < enough ? reach + step : enough - 1;
+        }
+        step *= 2;
+    }
+};
+
 }  // namespace zeropp::detail

@@ -63,7 +63,7 @@ struct codec<E> {
     }
 
     template <class Tensor, class Base, class Slices>
-        requires(detail::exact_element<std::remove_cvref_t<decltype(*detail::tensor_at(std::declval<Base>(), 0))>>)
+        requires(detail::exact_element<detail::element_at<Base>>)
     static void write_exact(const E& exec, const difference<Tensor, Base>& source, const Slices& where, std::byte* room,
                             std::uint64_t* size) {
         exec.enqueue(

@@ -142,6 +142,41 @@ __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
     }
 }
 
+/// Number of bits of `word` that are 1.
+__device__ inline std::uint32_t count_bits(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<std::uint32_t>(__popc(word));
+#else
+    return static_cast<std::uint32_t>(__builtin_popcount(word));
+#endif
+}
+
+/// Sums of one number of each lane of a warp, in the order of lanes. All threads of a warp must make one together.
+struct warp_scan {
+    /// The sum of the numbers of all lanes before this one.
+    std::uint32_t before = 0;
+    /// The sum of the numbers of all lanes.
+    std::uint32_t total;
+
+    __device__ explicit warp_scan(std::uint32_t x) : total(x) {
+#pragma unroll
+        for (unsigned distance = 1; distance != 32; distance *= 2) {
+            const std::uint32_t other = __shfl_xor_sync(0xffffffffu, total, static_cast<int>(distance));
+            if ((threadIdx.x & distance) != 0) before += other;
+            total += other;
+        }
+    }
+};
+
+/// The sum of one number of each lane of a warp. All threads of a warp must call this together.
+__device__ inline std::uint32_t sum_of_warp(std::uint32_t x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(0xffffffffu, x);
+#else
+    return warp_scan(x).total;
+#endif
+}
+
 /// The upper 32 of the 64 bits high:low, shifted left by `left` bits, 0 to 31.
 __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t high, unsigned left) {
 #if defined(__CUDA_ARCH__)
@@ -163,6 +198,16 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
         word |= static_cast<std::uint32_t>(bytes >> (selector >> (4 * i) & 7u) * 8 & 0xffu) << (8 * i);
     }
     return word;
+#endif
+}
+
+/// Two halves of 16 bits, each filled with the highest bit of that half of `word`.
+__device__ inline std::uint32_t signs_of_halves(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+    asm("prmt.b32 %0, %0, 0, 0xbb99;" : "+r"(word));
+    return word;
+#else
+    return (word >> 15 & 0x00010001u) * 0xffffu;
 #endif
 }
 

@@ -60,25 +60,18 @@ struct exact_block {
     alignas(64) std::uint64_t groups[most / 4];
     alignas(64) std::uint64_t group_bits[most / 4];
 
-    /// The reach of the block of n elements. Searches from `guess` on, so that a near guess costs two steps.
+    /// The reach of the block of n elements. Searches from `guess` on.
     template <class Size>
     int find_reach(Size n, int guess) {
         const int changed = count_if(n, [&](std::size_t i) { return needs[i] != 0; });
-        int least = 0;
-        int enough = exact_differences::whole;
-        for (int step = 1; least != enough; step *= 2) {
-            const auto reach = static_cast<std::uint8_t>(guess);
+        reach_search search{guess};
+        while (!search.done()) {
+            const auto reach = static_cast<std::uint8_t>(search.reach);
             const int exceptions = count_if(n, [&](std::size_t i) { return needs[i] > reach; });
             const int coded = count_if(n, [&](std::size_t i) { return exponents[i] < reach; });
-            if (reaches(exceptions, changed, coded)) {
-                enough = guess;
-                guess = least == 0 ? std::max(enough - step, 0) : (least + enough) / 2;
-            } else {
-                least = guess + 1;
-                guess = enough == exact_differences::whole ? std::min(guess + step, enough - 1) : (least + enough) / 2;
-            }
+            search.take(reaches(exceptions, changed, coded));
         }
-        return enough;
+        return search.enough;
     }
 
     /// Finds the exceptions among n elements in a block of reach `reach`, and clears their codes. Returns their number.
