@@ -14,6 +14,15 @@
 
 namespace zeropp::detail {
 
+/// The bits of two elements, from their codes and old bits: from_exact_code of each.
+__device__ inline std::uint32_t from_exact_codes(std::uint32_t codes, std::uint32_t old) {
+    constexpr std::uint32_t highest = 0x8000u * each_half;
+    const std::uint32_t step = (codes >> 1 & ~highest) ^ (codes & each_half) * 0xffffu;
+    // Sums without the highest bits, which would be carried from one half to the other.
+    const std::uint32_t key = ((old ^ signs_of_halves(old)) + (step & ~highest)) ^ ((old ^ step) & highest);
+    return key ^ (signs_of_halves(key) & ~highest);
+}
+
 /// The payload of a tile: `words` words, in global memory that nothing writes meanwhile.
 struct exact_payload {
     const std::uint32_t* from;
@@ -112,21 +121,22 @@ private:
                 std::uint32_t word = in.word(w);
                 std::uint32_t ahead = in.word(w + 1);
                 place %= 32;
-                T elements[granule_size];
 #pragma unroll
-                for (int i = 0; i != granule_size; ++i) {
-                    const auto some =
+                for (int k = 0; k != granule_size / 2; ++k) {
+                    const std::uint32_t first = bits_of(2 * k);
+                    const std::uint32_t second = bits_of(2 * k + 1);
+                    const auto two =
                         static_cast<std::uint32_t>((word | static_cast<std::uint64_t>(ahead) << 32) >> place);
-                    const auto code = static_cast<std::uint16_t>(some & ((1u << bits_of(i)) - 1));
-                    elements[i].bits = whole ? code : from_exact_code(code, g.at(i).bits);
-                    place += bits_of(i);
+                    const std::uint32_t codes = (two & ((1u << first) - 1)) | (two >> first & ((1u << second) - 1))
+                                                                                  << 16;
+                    g.data[k] = whole ? codes : from_exact_codes(codes, g.data[k]);
+                    place += first + second;
                     if (place >= 32) {
                         word = ahead;
                         ahead = in.word(++w + 1);
                         place -= 32;
                     }
                 }
-                g = raw_granule<T>::of(elements);
                 T* const to = slice + tile.granule(b) * granule_size;
                 if (valid == granule_size) {
                     store_whole_granule(to, g, aligned);
