@@ -3,6 +3,7 @@
 /// The kernel that reads messages of exact differences. A warp decodes a tile, block by block: each lane has a granule
 /// of the block.
 
+#include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/exact_tile.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/codec/cuda/instructions.cuh>
@@ -138,16 +139,19 @@ private:
                     }
                 }
                 T* const to = slice + tile.granule(b) * granule_size;
-                if (valid == granule_size) {
-                    store_whole_granule(to, g, aligned);
-                } else {
+                if (valid != granule_size) {
                     store_part_granule(to, g, valid);
+                } else if (aligned) {
+                    store_wide(to, g.data);
+                } else {
+                    store_whole_granule(to, g, false);
                 }
             }
             at += code_bytes;
             if (exceptions == 0) continue;
             // Their elements have been stored by other lanes.
             __syncwarp();
+#pragma unroll 1
             for (auto k = static_cast<std::uint32_t>(lane_of_warp()); k < exceptions; k += 32) {
                 const std::uint32_t from = at + k * exception_bytes;
                 const int i = in.byte(from);
