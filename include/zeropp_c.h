@@ -177,7 +177,7 @@ ZEROPP_C_API void zeropp_replica_invalidate(zeropp_replica* replica);
 ZEROPP_C_API void zeropp_replica_unchanged(zeropp_replica* replica);
 /* Brings `replica` up to date with all ranks' `shards`, and writes the whole tensors to `fulls`. Differences in
  * `format` travel between nodes, or whole tensors if a rank's replica is empty. With one node, `fulls` are exact. With
- * "exact" differences, for elements of 16 bits in host memory, they always are. */
+ * "exact" differences, for elements of 16 bits, they always are. */
 ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica,
                                                 const char* format, const zeropp_tensor* shards,
                                                 const zeropp_tensor* fulls, size_t count, void* stream);

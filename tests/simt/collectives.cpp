@@ -1,8 +1,10 @@
 #include "simt/collectives.hpp"
 
+#include "gpu/capture.hpp"
 #include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
@@ -10,6 +12,7 @@
 #include <zeropp/collective/quantized_all_to_all.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
@@ -22,6 +25,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace zeropp_test::simt {
@@ -226,7 +230,7 @@ void check_all_reduce(const IntraNode& intra_node, const InterNode& inter_node, 
 
 /// Whole weights and a difference of a list of tensors, in floats, to replicas in T, gathered on the way and once more.
 /// Slices are owned by the ranks of `over`: the topology, or its shard_owners.
-template <class T, zeropp::quantizer Q, zeropp::quantizer IntraNode, zeropp::topology Topology>
+template <class T, zeropp::difference_format Q, zeropp::quantizer IntraNode, zeropp::topology Topology>
 void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes& ranks, const Topology& over,
                   const std::vector<std::size_t>& sizes, const zeropp::gather_options& options,
                   const make_transport& make) {
@@ -238,7 +242,11 @@ void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes
         const int group = ranks.topology.group_of(rank);
         if (group >= over.groups()) return std::vector<float>();
         const int owner = over.rank_of(group, ranks.topology.index_of(rank));
-        return shard_of(tensor<float>(n, step, n), zeropp::partition(n, over.size()), owner);
+        std::vector<float> whole = tensor<float>(n, 1, n);
+        // In a later step, every other stretch has other weights.
+        const std::vector<float> later = tensor<float>(n, step, n);
+        for (std::size_t i = 0; i != n; ++i) whole[i] = i / 100 % 2 == 0 ? later[i] : whole[i];
+        return shard_of(whole, zeropp::partition(n, over.size()), owner);
     };
     with_communicators(ranks, on_host, [&](auto& comm) {
         std::vector<std::vector<T>> wholes;
@@ -296,6 +304,17 @@ void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes
             compare("updated: ", step);
             secondary_partition_gather(first.exec(), comm, replica, step, full, more.view());
             compare("again: ", step);
+            if constexpr (std::is_same_v<Q, zeropp::exact_differences>) {
+                const std::string refused = thrown<zeropp::precondition_error>([&] {
+                    gpu::captured(first.native(), cudaStreamCaptureModeThreadLocal, [&] {
+                        quantized_update(exec, comm, q, shard, replica.to(step + 1, full), options, scratch.view());
+                    });
+                });
+                if (refused != "quantized_update: expected a stream that no CUDA graph captures, since the host reads "
+                               "sizes of messages, given a captured one") {
+                    wrong[r] += "captured: " + refused;
+                }
+            }
         }
         if (!scratch.intact() || !storage.intact() || !more.intact()) wrong[r] += "written outside a workspace";
     });
@@ -314,6 +333,8 @@ void check_updates(const make_transport& make) {
             check_update<zeropp::bfloat16>(zeropp::hadamard<zeropp::block_integer<4, 128>>(),
                                            zeropp::block_integer<8, 256>(), ranks, over,
                                            {3001, 0, 5, 703, 1, 9000, 127}, {.chunks = 3}, make);
+            check_update<zeropp::bfloat16>(zeropp::exact_differences(), zeropp::cast_to<zeropp::bfloat16>(), ranks,
+                                           over, {3001, 0, 5, 703, 1, 40000, 127}, {.chunks = 3}, make);
         };
         check(ranks.topology);
         for (int groups = 1; groups < ranks.topology.groups(); ++groups) {

@@ -126,7 +126,7 @@ def refused(rank, size):
             "expected a shard of 25 elements of 100, given one of": update(slice_of(torch.zeros(101), rank, size), torch.zeros(101)),
             "given an empty one": lambda: zeropp.replica_gather(communicator, full, empty),
             "expected as many shards as full tensors": update([own, own]),
-            "expected elements of 16 bits in host memory for exact differences, given fp32": update(differences="exact"),
+            "expected elements of 16 bits for exact differences, given fp32": update(differences="exact"),
             "expected weights gathered in 16 bits on the CPU for exact differences, given fp32 on cpu": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, differences="exact"
             ),

@@ -81,7 +81,7 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
                 [&]<class Q>(const Q& q) {
                     if constexpr (!zeropp::difference_codec<execution, Q, T>) {
                         throw zeropp::precondition_error("zeropp_update_gather",
-                                                         "elements of 16 bits in host memory for exact differences",
+                                                         "elements of 16 bits for exact differences",
                                                          std::string(zeropp::element_traits<T>::name));
                     }
                     return communicator->scratch_of(std::max(

@@ -72,6 +72,7 @@ public:
         if constexpr (!std::same_as<typename Execution::space, host_space>) {
             copy_.resize(count);
             exec.copy_to_host(copy_.data(), from, count * sizeof(std::uint64_t));
+            exec.wait();
             at_ = copy_.data();
         }
     }
@@ -289,7 +290,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///
 /// With exact_differences in place of a quantizer, replicas of bfloat16 or half get the bits of the shards, rounded to
 /// their type. Sizes of messages then depend on the weights: ranks exchange them first, and messages that move together
-/// have the size of the longest one. On the host only.
+/// have the size of the longest one. CUDA graphs cannot capture this. If a message arrives with other bytes than exact
+/// differences, elements become NaN on a GPU; on the host, this is an integrity_error.
 ///
 /// If only some groups own shards (replicas of shard_owners), ranks of other groups make the same calls with an empty
 /// shard of the same type. That is an array of no elements, or a tensor_list without tensors. Their replicas become
@@ -361,6 +363,13 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.require_chunks(options.chunks);
     call.require([&] { return detail::update_problem<execution_type>(comm, in, to); });
     if constexpr (std::same_as<Quantizer, exact_differences>) {
+        if constexpr (requires { on.intra_node.is_captured(); }) {
+            call.require([&]() -> std::string {
+                if (!on.intra_node.is_captured()) return {};
+                return "expected a stream that no CUDA graph captures, since the host reads sizes of messages, given a "
+                       "captured one";
+            });
+        }
         call.require([&]() -> std::string {
             if (sizes.largest(0) <= exact_differences::most_bytes) return {};
             return "expected chunks with messages of at most " + std::to_string(exact_differences::most_bytes) +
