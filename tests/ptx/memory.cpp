@@ -85,7 +85,7 @@ void race_check::note(const operation& o, const warp& w, u32 lane, const range& 
             stop(o, "the launch writes memory that it reads with ld.global.nc");
         }
         if (writes) {
-            x.atomic = how == access::atomic && (x.writer.thread == 0 || x.atomic);
+            x.atomic = how == access::atomic;
             x.writer = now;
         } else {
             x.reader = now;

@@ -26,7 +26,7 @@ private:
     };
     struct byte {
         visit writer, reader;
-        bool atomic = false;     // written by atomic operations alone
+        bool atomic = false;     // written last by an atomic operation
         bool read_only = false;  // read by ld.global.nc
     };
     std::unordered_map<u64, std::vector<byte>> bytes_;  // of an allocation, by its begin

@@ -271,7 +271,7 @@ struct exact_ends_kernel {
 #pragma unroll
             for (std::size_t k = 0; k != run; ++k) ends[k] = words += ends[k];
             const warp_scan sums(words);
-            of_warps[warp_of_block()] = sums.total;
+            if (lane_of_warp() == 0) of_warps[warp_of_block()] = sums.total;
             __syncthreads();
             std::uint32_t before = end + sums.before;
             for (int w = 0; w != kernel_warps; ++w) {
