@@ -9,8 +9,8 @@ The keys of ZeRO++ in `zero_optimization` keep their names, on the host and on G
 A section "zeropp" of the configuration, beside "zero_optimization", has the rest, all of it optional:
 
 - `preset`, or `weights` and `gradients`: formats, as of apply(). The default is the preset "4bit".
-- `differences`: "exact" in place of `weights`, for bf16 and fp16 on the CPU and without hpZ. Every node keeps the weights, divided
-  over its ranks, and gets their exact changes. Weights have the bits that DeepSpeed's own gathers bring.
+- `differences`: "exact" in place of `weights`, for bf16 and fp16 on the CPU and without hpZ. Every node keeps the weights,
+  divided over its ranks, and gets their exact changes. Weights have the bits that DeepSpeed's own gathers bring.
 - `ranks_per_node`: by default what the launcher says, LOCAL_WORLD_SIZE or LOCAL_SIZE. `nodes_per_site`, as of apply().
 - `error_feedback`: true adds the error of one reduction to the next one of the same gradients.
 """
@@ -243,8 +243,8 @@ def _install() -> None:
             _settings = _Settings(section) if (wanted or section) and zero.stage == 3 else None
             if _settings is not None and _settings.differences is not None and zero.zero_hpz_partition_size > 1:
                 raise ZeroppError(
-                    'the section "zeropp": expected zero_hpz_partition_size 1 with differences, for which nodes keep the weights, '
-                    f"given {zero.zero_hpz_partition_size}"
+                    'the section "zeropp": expected zero_hpz_partition_size 1 with differences, for which nodes keep the '
+                    f"weights, given {zero.zero_hpz_partition_size}"
                 )
             if wanted and zero.stage != 3:
                 warnings.warn(f"zeropp_torch.deepspeed: {', '.join(wanted)} acts in stage 3, given stage {int(zero.stage)}", stacklevel=2)
@@ -256,7 +256,8 @@ def _install() -> None:
         def partition_parameter(self: Any, parameter: Any) -> None:
             if _settings is not None and _settings.differences is not None:
                 device = torch.device(get_accelerator().current_device_name()).type
-                formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, device, f"a parameter of {parameter.numel()} elements")
+                name = f"a parameter of {parameter.numel()} elements"
+                formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, device, name)
             original(self, parameter)
             parameter.ds_zeropp = _settings
             theirs = parameter.all_gather_coalesced

@@ -108,7 +108,8 @@ def difference_format(differences: str) -> str:
 
 
 def require_exact(function: str, dtype: Optional[torch.dtype], device: str, name: str) -> None:
-    """Raises ZeroppError unless weights of `dtype` on a `device`, of the unit or parameter `name`, can have exact differences."""
+    """Raises ZeroppError unless weights of `dtype` on a `device`, of the unit or parameter `name`, can have exact
+    differences."""
     gathered = LOSSLESS.get(dtype)
     if gathered == "fp32" or device != "cpu":
         raise ZeroppError(
