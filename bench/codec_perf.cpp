@@ -20,9 +20,11 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -151,13 +153,102 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
     }
 }
 
+/// Standard deviations of the changes of weights between two exact updates, in 2^-m, where a 16-bit element has m bits
+/// of mantissa. About 45, 10 and 1 % of the elements change, and none.
+constexpr std::array exact_changes{0.23f, 0.025f, 0.0015f, 0.0f};
+
+/// Weights of type T and their old elements in 16 bits, of type Old. Messages of exact differences to the weights, and
+/// back, so that a replica can be decoded into any number of times.
+template <class T, class Old>
+struct exact_case {
+    std::vector<T> weights;
+    std::vector<Old> old, rounded, replica;
+    std::vector<std::byte> room;
+    std::array<std::vector<std::byte>, 2> messages;
+    bool has_weights = false;  // the replica, or old elements
+
+    exact_case(const zeropp::host_threads& one, std::size_t n, float change)
+        : weights(n), old(n), rounded(n), room(zeropp::exact_format.bytes(n)) {
+        const float unit = std::is_same_v<Old, zeropp::half> ? 0x1p-10f : 0x1p-7f;
+        for (std::size_t i = 0; i != n; ++i) {
+            using zeropp::element_traits;
+            const float weight = value_at(first_seed, i);
+            old[i] = element_traits<Old>::from_float(weight);
+            weights[i] = element_traits<T>::from_float(weight + change * unit * value_at(first_seed + 1, i));
+            rounded[i] = element_traits<Old>::from_float(element_traits<T>::to_float(weights[i]));
+        }
+        replica = old;
+        messages = {message(one, weights, old), message(one, old, rounded)};
+    }
+    zeropp::slices all() const { return zeropp::slices::single(old.size(), 0, old.size()); }
+    std::uint64_t encode(const zeropp::host_threads& on) { return encode(on, weights, old); }
+    void decode(const zeropp::host_threads& on) {
+        const std::vector<std::byte>& from = messages[has_weights ? 1 : 0];
+        codec::read_exact(on, from.data(), from.size(), all(), replica.data());
+        has_weights = !has_weights;
+    }
+
+private:
+    template <class From>
+    std::uint64_t encode(const zeropp::host_threads& on, const std::vector<From>& to, const std::vector<Old>& from) {
+        std::uint64_t bytes = 0;
+        codec::write_exact(on, zeropp::difference{to.data(), from.data()}, all(), room.data(), &bytes);
+        return bytes;
+    }
+    template <class From>
+    std::vector<std::byte> message(const zeropp::host_threads& one, const std::vector<From>& to,
+                                   const std::vector<Old>& from) {
+        std::vector<std::byte> bytes(encode(one, to, from));
+        codec::place_exact(one, all(), room.data(), bytes.data(), bytes.size());
+        return bytes;
+    }
+};
+
+/// Exact differences of weights of type T to old elements in 16 bits. Of float, encoding rounds to bfloat16.
+template <class T>
+void add_exact_operations(std::size_t n, const zeropp::host_threads& one, std::vector<operation>& to) {
+    using old_type = std::conditional_t<std::is_same_v<T, float>, zeropp::bfloat16, T>;
+    const auto differing = [](const std::vector<old_type>& a, const std::vector<old_type>& b) {
+        return std::inner_product(a.begin(), a.end(), b.begin(), std::uint64_t{0}, std::plus<>(),
+                                  [](old_type x, old_type y) { return x.bits == y.bits ? 0u : 1u; });
+    };
+    for (const float change : exact_changes) {
+        const auto c = std::make_shared<exact_case<T, old_type>>(one, n, change);
+        const auto check = [=]() -> tally {
+            const bool right = c->encode(one) == c->messages[0].size();
+            c->decode(one);
+            return {.wrong = (right ? 0 : n) + differing(c->replica, c->has_weights ? c->rounded : c->old)};
+        };
+        const std::string share = "_" + std::to_string((200 * differing(c->rounded, c->old) + n) / (2 * n)) + "%";
+        constexpr std::size_t size = sizeof(old_type);
+        const std::size_t bytes = c->messages[0].size();
+        to.push_back({"exact",
+                      "encode" + share,
+                      {1 + sizeof(T) / size, n * size, bytes},
+                      [=](const zeropp::host_threads& on) { c->encode(on); },
+                      check});
+        to.push_back({"exact",
+                      "decode" + share,
+                      {1, bytes + n * size, n * size},
+                      [=](const zeropp::host_threads& on) { c->decode(on); },
+                      check});
+    }
+}
+
 /// Operations of `quantizer` on tensors of `elements` elements.
 template <class T>
 std::vector<operation> operations_of(std::size_t elements, const zeropp::host_threads& one,
                                      const std::string& quantizer) {
     std::vector<operation> operations;
-    std::visit([&](const auto& q) { add_operations<T>(q, one, std::make_shared<tensors<T>>(elements), operations); },
-               codec_quantizers::parse(quantizer));
+    std::visit(
+        [&]<class Q>(const Q& q) {
+            if constexpr (zeropp::quantizer<Q>) {
+                add_operations<T>(q, one, std::make_shared<tensors<T>>(elements), operations);
+            } else {
+                add_exact_operations<T>(elements, one, operations);
+            }
+        },
+        codec_quantizers::parse(quantizer));
     return operations;
 }
 

@@ -110,7 +110,7 @@ results_json.write(pathlib.Path(sys.argv[1]), machine)
 END
 
 step "codec" "$programs/codec_perf" "${codec[@]}" --threads 2 -d float,bfloat16,half \
-    -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4 -J "$results/codec.perf.json"
+    -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4,exact -J "$results/codec.perf.json"
 
 for what in all_gather reduce_scatter all_to_all secondary; do
     for sizes in small large; do

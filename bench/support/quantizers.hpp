@@ -3,6 +3,7 @@
 /// Quantizers and element types that the benchmarks are compiled with.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/quantizer/named.hpp>
 
 #include <algorithm>
@@ -20,14 +21,13 @@ using bench_quantizers =
                              zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int8:2048">,
                              zeropp::quantizer_named<"int4:128">, zeropp::quantizer_named<"int4:128:signed:bf16">>;
 
-/// Quantizers of codec_perf, for which only codec passes are compiled.
-using codec_quantizers =
-    zeropp::named_quantizers<zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int4:128">,
-                             zeropp::quantizer_named<"int4:128:signed:bf16:h32">,
-                             zeropp::quantizer_named<"fp8_e4m3:128">, zeropp::quantizer_named<"mxfp4">,
-                             zeropp::quantizer_named<"int2:64:signed:bf16:h32">,
-                             zeropp::quantizer_named<"lloyd2:128:unbiased:h128">,
-                             zeropp::quantizer_named<"lloyd3:128:h128">, zeropp::quantizer_named<"lloyd4:128:h128">>;
+/// Quantizers of codec_perf, for which only codec passes are compiled, and exact differences.
+using codec_quantizers = zeropp::named_quantizers<
+    zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int4:128">,
+    zeropp::quantizer_named<"int4:128:signed:bf16:h32">, zeropp::quantizer_named<"fp8_e4m3:128">,
+    zeropp::quantizer_named<"mxfp4">, zeropp::quantizer_named<"int2:64:signed:bf16:h32">,
+    zeropp::quantizer_named<"lloyd2:128:unbiased:h128">, zeropp::quantizer_named<"lloyd3:128:h128">,
+    zeropp::quantizer_named<"lloyd4:128:h128">, zeropp::exact_differences>;
 
 /// Name of an element type in -d and the column "type", as in nccl-tests.
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "report.hpp"
 
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
@@ -123,6 +124,18 @@ zeropp::wire_format format_named(const std::string& name) {
     return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, formats::parse(name));
 }
 
+zeropp::wire_format difference_format_named(const std::string& name, double exact_bits) {
+    return std::visit(
+        [&]<class Q>(const Q& q) -> zeropp::wire_format {
+            if constexpr (zeropp::quantizer<Q>) {
+                return zeropp::wire_format_of(q);
+            } else {
+                return {zeropp::exact_format, q.name(), exact_bits, false};
+            }
+        },
+        formats::with<zeropp::exact_differences>::parse(name));
+}
+
 zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
     if (storage == "fp32") return zeropp::wire_format_of(zeropp::cast_to<float>{});
     if (storage == "bf16") return zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
@@ -188,8 +201,15 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--gradients-inter-site", gradients_inter_site,
                    "quantizer of gradients between sites (default: as between nodes)");
     app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
-    app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
+    app.add_option("--differences", differences,
+                   "quantizer of differences of the weights that nodes keep, or exact, to the bit")
         ->capture_default_str();
+    double exact_bits = 2.85;
+    auto* const of_exact_bits =
+        app.add_option("--exact-bits", exact_bits,
+                       "bits a weight of exact differences: 4.4 at a learning rate of 1e-3, 2.85 at 1e-4, "
+                       "1 at 1e-5, 0.46 at 3e-6, for a small GPT and AdamW");
+    of_exact_bits->check(CLI::Range(0.01, 16.0))->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
     std::string by_layer = "lloyd2:128:unbiased:h128", block_gradients = "lloyd3:128:h128";
@@ -280,7 +300,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--json", s.json_file, "write everything to this file");
     app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
     for (const char* const without_effect :
-         {"--plain", "--weights", "--gradients-intra-node", "--gradients-inter-node", "--differences",
+         {"--plain", "--weights", "--gradients-intra-node", "--gradients-inter-node", "--differences", "--exact-bits",
           "--difference-gradients", "--by-layer-differences", "--by-layer-block-gradients",
           "--by-layer-embedding-gradients", "--secondary", "--error-feedback", "--every", "--delay", "--exchange",
           "--mirror", "--json", "--sweep"}) {
@@ -329,7 +349,15 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.gradients.inter_node = format_named(gradients_inter_node);
     if (!gradients_inter_site.empty()) s.gradients.inter_site = format_named(gradients_inter_site);
     s.secondary = format_named(secondary);
-    s.differences = format_named(differences);
+    s.differences = difference_format_named(differences, exact_bits);
+    const zeropp::wire_format& kept = s.secondary.plain ? s.secondary : s.plain;
+    if (s.differences.varies && kept.code_bits != 16) {
+        throw std::invalid_argument("--differences exact: expected weights kept in bf16 or fp16 (--secondary), given " +
+                                    kept.name.str());
+    }
+    if (of_exact_bits->count() != 0 && !s.differences.varies) {
+        throw std::invalid_argument("--exact-bits: expected --differences exact, given " + differences);
+    }
     s.difference_gradients = format_named(difference_gradients);
     const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<zeropp::level_formats> {
         if (residuals == "none") return std::nullopt;

@@ -112,6 +112,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
 /// Format of the quantizer with this name. Throws zeropp::precondition_error that lists the right names.
 zeropp::wire_format format_named(const std::string& name);
 
+/// Format of the weight differences with this name: of a quantizer, or exact ones, of which a weight is expected to
+/// take `exact_bits` bits. Throws zeropp::precondition_error that lists the right names.
+zeropp::wire_format difference_format_named(const std::string& name, double exact_bits);
+
 /// Format in which `storage`, "fp32", "bf16" or "int8", keeps the residuals of the quantizer named `quantizer`.
 zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer);
 

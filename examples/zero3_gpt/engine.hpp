@@ -91,7 +91,8 @@ enum class weights_kind {
 /// gradients go through quantized_all_reduce.
 ///
 /// With weight differences, every node keeps the whole weights, divided over its ranks: quantized_update in the
-/// forward pass, secondary_partition_gather in the backward pass.
+/// forward pass, secondary_partition_gather in the backward pass. Exact differences make every rank wait in an update,
+/// until ranks know the sizes of its messages.
 ///
 /// Gradients of embeddings and head may have a format of their own, with more bits than the blocks'.
 ///
@@ -149,10 +150,13 @@ public:
         if (config.zeropp.optimizer_mirror && ranks.nodes.groups() > 1) {
             mirrors_.emplace(device, *config.zeropp.optimizer_mirror, world.split(ranks.island), ranks.nodes);
         }
-        secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
         differences_ = config.zeropp.weight_differences;
-        if (differences_) replica_format_ = Formats::replicas::parse(config.zeropp.secondary_quantizer);
+        if (differences_) {
+            difference_formats_ = difference_formats_of(config);
+        } else {
+            secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
+        }
         feedback_ = config.zero.quantized_gradients && config.zeropp.gradient_error_feedback;
         std::size_t largest_unit = 0;
         for (int u = 0; u != network.units(); ++u) largest_unit = std::max(largest_unit, network.unit_parameters(u));
@@ -162,6 +166,29 @@ public:
         gather_scratch_ = zeropp::workspace<space>(largest_gather_);
         reduce_scratch_ = zeropp::workspace<space>(largest_reduce_);
         square_sums_ = array<double, space>(stretches_);
+    }
+
+    /// Formats of weight differences, and of the weights that nodes keep.
+    struct difference_formats {
+        typename differences_of<Formats>::variant differences;
+        typename Formats::replicas::variant replicas;
+    };
+    /// The formats that a configuration names. Throws precondition_error for unknown names, and unless the device has
+    /// a codec for these differences of these weights.
+    static difference_formats difference_formats_of(const deepspeed_config& config) {
+        const difference_formats formats{differences_of<Formats>::parse(weights_named_by(config)),
+                                         Formats::replicas::parse(config.zeropp.secondary_quantizer)};
+        std::visit(
+            []<class Q, class Kept>(const Q& q, const Kept& kept) {
+                if constexpr (!has_codec<Q, Kept>) {
+                    throw zeropp::precondition_error("weight_quantizer",
+                                                     "differences that this device can make of weights kept in " +
+                                                         zeropp::short_text(kept.name()).str(),
+                                                     zeropp::short_text(q.name()).str());
+                }
+            },
+            formats.differences, formats.replicas);
+        return formats;
     }
 
     /// Later passes use these weights. In stage 0 all ranks have the masters. `average` needs the configuration's
@@ -309,7 +336,9 @@ public:
         };
         succeeds([&] { zeropp::wait_for(world_, gather_queue_.exec()); });
         succeeds([&] { zeropp::wait_for(world_, reduce_queue_.exec()); });
-        if (last_store_ && !succeeds([&] { device_.wait(last_store_->stored); })) undo_last_store();
+        if (last_store_ && !(last_store_->stored && succeeds([&] { device_.wait(*last_store_->stored); }))) {
+            undo_last_store();
+        }
         if (mirrors_ && !succeeds([&] { zeropp::wait_for(world_, mirrors_->queue().exec()); })) mirrors_->invalidate();
     }
 
@@ -394,7 +423,8 @@ private:
         unit_state& u = units_[last_store_->unit];
         for (auto& kept : u.secondary) std::visit([&](auto& s) { s.restore(last_store_->before); }, kept);
         for (auto& kept : u.node_replica) {
-            if (!last_store_->before) std::visit([](auto& r) { r.invalidate(); }, kept);
+            const auto version = last_store_->before ? std::optional(weights_version_) : std::nullopt;
+            std::visit([&](auto& r) { r.stamp(version); }, kept);
         }
     }
 
@@ -406,6 +436,18 @@ private:
     }
 
     static constexpr zeropp::cast_to<float> exact{};
+
+    /// The device can update weights kept in the format Kept by differences in the format Q.
+    template <class Q, class Kept>
+    static constexpr bool has_codec =
+        zeropp::difference_codec<typename Device::execution, Q, typename Kept::element_type>;
+
+    /// Name of the format without quantization.
+    static std::string plain(const deepspeed_config& config) { return config.bf16 ? "bf16" : "fp32"; }
+    /// Name of the format of weights, or of their differences.
+    static std::string weights_named_by(const deepspeed_config& config) {
+        return config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain(config);
+    }
 
     struct visit {
         int unit;
@@ -471,13 +513,13 @@ private:
         const deepspeed_config::zeropp_settings& names = config.zeropp;
         const bool embedding = unit == 0 || unit == network_.head_unit();
         const bool quantized_gradients = config.zero.quantized_gradients;
-        const std::string plain = config.bf16 ? "bf16" : "fp32";
+        const std::string lossless = plain(config);
         units_.push_back(
             {n,
-             Formats::weights::parse(config.zero.quantized_weights ? names.weight_quantizer : plain),
-             Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_intra_node : plain,
-                                       quantized_gradients ? names.gradients_inter_node(embedding) : plain,
-                                       quantized_gradients ? names.gradients_inter_site(embedding) : plain),
+             Formats::weights::parse(differences_ ? lossless : weights_named_by(config)),
+             Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_intra_node : lossless,
+                                       quantized_gradients ? names.gradients_inter_node(embedding) : lossless,
+                                       quantized_gradients ? names.gradients_inter_site(embedding) : lossless),
              std::move(shard),
              std::move(gradient_shard),
              std::move(average),
@@ -543,7 +585,7 @@ private:
                     {largest_gather_, zeropp::quantized_update_gather_workspace_bytes(ranks, q, kept, u.full_gradient),
                      zeropp::secondary_partition_gather_workspace_bytes(ranks, kept, u.full_gradient)});
             },
-            u.weight_format, replica_format_);
+            difference_formats_.differences, difference_formats_.replicas);
     }
 
     void add_secondary(unit_state& u) {
@@ -591,17 +633,17 @@ private:
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
             if (differences_) {
                 std::visit(
-                    [&](const auto& q, auto& replica) {
+                    [&]<class Q, class Replica>(const Q& q, Replica& replica) {
                         if (replica.version() == weights_version_) {
                             zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, replica,
                                                                weights_version_, full, gather_scratch_.view());
-                        } else {
+                        } else if constexpr (has_codec<Q, Replica>) {
                             stores(replica);
                             zeropp::quantized_update(gather_queue_.exec(), secondary_comm_, q, u.own_weights,
                                                      replica.to(weights_version_, full), {}, gather_scratch_.view());
                         }
                     },
-                    u.weight_format, u.node_replica.front());
+                    difference_formats_.differences, u.node_replica.front());
             } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
@@ -655,7 +697,7 @@ private:
     bool feedback_ = false;
     weights_kind kind_ = weights_kind::quantized;
     typename Formats::weights::variant secondary_format_;
-    typename Formats::replicas::variant replica_format_;
+    difference_formats difference_formats_;
 
     transport_type& world_;
     transport_type island_;
@@ -684,7 +726,7 @@ private:
     struct enqueued_store {
         std::size_t unit;
         std::optional<std::uint64_t> before;
-        typename Device::execution::event stored;
+        std::optional<typename Device::execution::event> stored;  // none if the call has thrown
     };
     std::optional<enqueued_store> last_store_;
     phase_traffic traffic_;

@@ -46,4 +46,8 @@ struct wire_formats {
     using residuals = zeropp::residuals_in_int8;
 };
 
+/// Formats of weight differences: the formats of weights, and exact differences.
+template <class Formats>
+using differences_of = typename Formats::weights::template with<zeropp::exact_differences>;
+
 }  // namespace zero3_gpt

@@ -30,7 +30,11 @@ struct workload {
         : network(s.network), words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
         for (const run_settings& run : s.runs) {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;
-            wire_formats::weights::parse(names.weight_quantizer);
+            if (names.weight_differences) {
+                differences_of<wire_formats>::parse(names.weight_quantizer);
+            } else {
+                wire_formats::weights::parse(names.weight_quantizer);
+            }
             for (const bool embedding : {false, true}) {
                 wire_formats::gradients::parse(names.gradient_quantizer_intra_node,
                                                names.gradients_inter_node(embedding),
@@ -258,6 +262,11 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
 template <class Formats = wire_formats, class Device, class Transport>
 std::vector<run_result> train_all(const Device& device, const settings& s, const workload& work, Transport transport,
                                   const zeropp::three_level& nodes) {
+    for (const run_settings& run : s.runs) {
+        if (run.config.zeropp.weight_differences) {
+            static_cast<void>(zero3_engine<Device, Transport, Formats>::difference_formats_of(run.config));
+        }
+    }
     std::vector<int> everyone;
     for (int r = 0; r != transport.size(); ++r) everyone.push_back(r);
     if (transport.rank() == 0) {

@@ -12,6 +12,7 @@
 #include <zeropp/topology/flat.hpp>
 
 #include "support/catch.hpp"
+#include "support/exact_reader.hpp"
 #include "support/guarded.hpp"
 #include "support/host_targets.hpp"
 #include "support/samples.hpp"
@@ -36,74 +37,6 @@ using zeropp::exact_format;
 using zeropp::half;
 using zeropp::host;
 using zeropp::host_threads;
-using bits_of_elements = std::vector<std::uint16_t>;
-
-/// A message, read bit by bit as its documentation says.
-class plain_reader {
-public:
-    explicit plain_reader(std::span<const std::byte> message) : message_(message) {}
-
-    /// Decodes the tiles from `tile` on, of `old.size()` elements with a mantissa of `mantissa` bits, in a message of
-    /// `tiles` tiles.
-    bits_of_elements elements(std::size_t tile, std::size_t tiles, const bits_of_elements& old, int mantissa) {
-        bits_of_elements now(old);
-        for (std::size_t begin = 0; begin < old.size(); begin += 4096, ++tile) {
-            const std::size_t n = std::min<std::size_t>(4096, old.size() - begin);
-            at_ = 32 * (tiles + (tile == 0 ? 0 : word(tile - 1)));
-            const std::size_t end = 32 * (tiles + word(tile));
-            std::vector<std::uint32_t> headers;
-            for (std::size_t b = 0; b < 2 * n; b += 256) headers.push_back(take(8));
-            if (headers.size() % 2 != 0) headers.push_back(take(8));
-            for (std::size_t b = 0; b < n; b += 256) {
-                block(headers[b / 128], headers[b / 128 + 1], begin + b, std::min<std::size_t>(256, n - b), mantissa,
-                      now);
-            }
-            REQUIRE((end - at_) / 8 < 4);
-            while (at_ != end) REQUIRE(take(8) == 0);
-        }
-        return now;
-    }
-
-    std::uint32_t word(std::size_t i) const {
-        std::uint32_t value = 0;
-        std::memcpy(&value, message_.data() + 4 * i, 4);
-        return value;
-    }
-
-private:
-    void block(std::uint32_t reach, std::uint32_t exceptions, std::size_t begin, std::size_t n, int mantissa,
-               bits_of_elements& now) {
-        for (std::size_t i = begin; i != begin + n; ++i) {
-            if (reach == 255) {
-                now[i] = static_cast<std::uint16_t>(take(16));
-                continue;
-            }
-            const int old = now[i];
-            const int exponent = (old & 0x7fff) >> mantissa;
-            const std::uint32_t code = take(std::clamp(static_cast<int>(reach) - exponent, 0, 14));
-            // Elements in the order of values: negative ones count down from -1.
-            const int place = old < 0x8000 ? old : 0x7fff - old;
-            const int step = code % 2 == 0 ? static_cast<int>(code / 2) : -static_cast<int>(code / 2) - 1;
-            const auto moved = static_cast<std::int16_t>(place + step);
-            now[i] = static_cast<std::uint16_t>(moved >= 0 ? moved : 0x7fff - moved);
-        }
-        at_ = (at_ + 7) / 8 * 8;
-        for (std::uint32_t k = 0; k != exceptions; ++k) {
-            const std::size_t i = begin + take(8);
-            now[i] = static_cast<std::uint16_t>(take(16));
-        }
-    }
-    std::uint32_t take(int bits) {
-        std::uint32_t value = 0;
-        for (int b = 0; b != bits; ++b, ++at_) {
-            value |= (static_cast<std::uint32_t>(message_[at_ / 8]) >> at_ % 8 & 1u) << b;
-        }
-        return value;
-    }
-
-    std::span<const std::byte> message_;
-    std::size_t at_ = 0;
-};
 
 template <class T>
 constexpr int mantissa_bits = std::is_same_v<T, half> ? 10 : 7;
@@ -156,9 +89,10 @@ template <class T>
 std::vector<std::byte> check(const bits_of_elements& now, const bits_of_elements& old) {
     const std::vector<std::byte> message = encoded<T>(host(), as<T>(now), old);
     const std::size_t tiles = zeropp::ceil_div(old.size(), 4096);
-    plain_reader plain(message);
+    exact_reader plain(message);
     REQUIRE(4 * (tiles + (tiles == 0 ? 0 : plain.word(tiles - 1))) == message.size());
     REQUIRE(plain.elements(0, tiles, old, mantissa_bits<T>) == now);
+    REQUIRE(plain.padded_with_zeros());
     REQUIRE(decoded<T>(host(), message, old) == now);
     return message;
 }
@@ -384,6 +318,6 @@ TEST_CASE("exact differences of a shard without elements need no tensor", "[code
     REQUIRE(size == 2 * 4);
     codec<host>::place_exact(host(), none, room.data(), message.data(), message.size());
     REQUIRE((room.intact() && message.intact()));
-    REQUIRE(plain_reader(message.values()).word(1) == 0);
+    REQUIRE(exact_reader(message.values()).word(1) == 0);
     codec<host>::read_exact(host(), message.data(), message.size(), none, static_cast<bfloat16*>(nullptr));
 }

@@ -1,14 +1,18 @@
 // Messages of any bytes, as from a rank gone mad: quantizers of every kind decode, sum and encode them again without
 // touching a byte outside, which AddressSanitizer sees since every array is an allocation of its exact size; and what
-// comes out is what the documentation says of these bits, read one by one.
+// comes out is what the documentation says of these bits, read one by one. Exact differences, too: their decoder
+// refuses what the reference refuses.
 
 #include "fuzz/decoder_input.hpp"
 #include "fuzz/reader.hpp"
+#include "support/exact_reader.hpp"
 #include "support/hadamard_reference.hpp"
 
 #include <zeropp/codec/host.hpp>
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/named.hpp>
 
@@ -18,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -170,11 +175,65 @@ void try_quantizer(const decoder_input& input, std::span<const std::uint8_t> byt
     }
 }
 
+template <class T>
+bits_of_elements bits_of(const T* elements, std::size_t n) {
+    bits_of_elements bits(n);
+    for (std::size_t i = 0; i != n; ++i) bits[i] = elements[i].bits;
+    return bits;
+}
+
+/// Exact differences, as the reference reads them or refuses them, and encoded again.
+template <class T>
+void decodes_exactly(const decoder_input& input, std::span<const std::uint8_t> bytes) {
+    const slices where = input.where_exact();
+    const std::size_t stride = input.exact_stride(), tiles = ceil_div(where.count, exact_differences::tile_size);
+    const auto messages = exactly<std::byte>(static_cast<std::size_t>(where.slots) * stride, bytes);
+    const std::vector<T> old = decoder_input::old_elements<T>(where.part.count());
+    const auto tensor = exactly<T>(old.size(), {});
+    std::copy(old.begin(), old.end(), tensor.get());
+    int wrong = where.slots;
+    std::vector<std::optional<bits_of_elements>> expected;
+    for (int s = 0; s != where.slots; ++s) {
+        const T* const before = where.size(s) == 0 ? nullptr : old.data() + where.offset(s);
+        exact_reader message({messages.get() + static_cast<std::size_t>(s) * stride, stride});
+        expected.push_back(
+            message.elements(0, tiles, bits_of(before, where.size(s)), std::is_same_v<T, half> ? 10 : 7));
+        if (where.size(s) == 0) expected.back() = bits_of_elements();
+        if (!expected.back() && wrong == where.slots) wrong = s;
+    }
+    try {
+        host_codec::read_exact(host(), messages.get(), stride, where, tensor.get());
+        require(wrong == where.slots, "an error for bytes that are no message");
+    } catch (const integrity_error& e) {
+        require(e.source() == wrong, "an error that names the first rank of which bytes are no message");
+    }
+    for (int s = 0; s != where.slots; ++s) {
+        const auto slot = static_cast<std::size_t>(s);
+        if (!expected[slot] || expected[slot]->empty()) continue;
+        const slices one = slices::single(where.part.count(), where.offset(s), where.size(s));
+        require(bits_of(tensor.get() + where.offset(s), where.size(s)) == expected[slot],
+                "the elements that the message's bits say");
+        const std::size_t most = exact_format.bytes(one.count);
+        const auto room = exactly<std::byte>(most, bytes);
+        std::uint64_t size = 0;
+        host_codec::write_exact(host(), difference{static_cast<const T*>(tensor.get()), old.data()}, one, room.get(),
+                                &size);
+        require(size <= most && size % exact_differences::word == 0, "a message of at most the most bytes");
+        const auto message = exactly<std::byte>(size, bytes);
+        host_codec::place_exact(host(), one, room.get(), message.get(), size);
+        std::vector<T> again = old;
+        host_codec::read_exact(host(), message.get(), size, one, again.data());
+        require(bits_of(again.data() + where.offset(s), where.size(s)) == expected[slot],
+                "the elements that were encoded");
+    }
+}
+
 template <class>
 struct each;
 template <class... Quantizers>
 struct each<std::variant<Quantizers...>> {
-    static constexpr std::array tries{&try_quantizer<Quantizers>...};
+    static constexpr std::array tries{&try_quantizer<Quantizers>..., &decodes_exactly<bfloat16>,
+                                      &decodes_exactly<half>};
 };
 
 }  // namespace

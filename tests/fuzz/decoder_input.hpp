@@ -4,6 +4,8 @@
 
 #include "fuzz/reader.hpp"
 
+#include <zeropp/core/element.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/quantizer/named.hpp>
 
@@ -28,7 +30,7 @@ inline constexpr std::size_t decodings = 5;
 
 /// The front of the input; behind it are the messages.
 struct decoder_input {
-    std::uint8_t quantizer;  // in the order of fuzzed_quantizers
+    std::uint8_t quantizer;  // in the order of fuzzed_quantizers, and behind them exact differences of bf16 and fp16
     std::uint8_t what;
     std::uint8_t ranks;
     std::uint8_t contributors;
@@ -62,15 +64,32 @@ struct decoder_input {
     /// Half of the sums are added to a tensor.
     bool accumulates() const { return what / decodings % 2 != 0; }
 
-    /// Slices in blocks of `block` elements, as a collective's chunks are.
-    zeropp::slices where(std::size_t block) const {
-        constexpr std::size_t most_elements = 3000;
-        const zeropp::partition part(elements % (most_elements + 1), 1 + ranks % 3);
+    /// Slices in blocks of `block` elements, as a collective's chunks are, of a tensor of at most `most` elements.
+    zeropp::slices where(std::size_t block, std::size_t most = 3000) const {
+        const zeropp::partition part(elements % (most + 1), 1 + ranks % 3);
         const std::size_t blocks = part.slice_size() / block;
         const std::size_t first = begin % (blocks + 1) * block;
         const std::size_t left = part.slice_size() - first;
         return {part,        zeropp::slice_order{.groups = part.ranks()}, first, std::min<std::size_t>(count, left), 0,
                 part.ranks()};
+    }
+
+    /// Slices for exact differences, of several tiles.
+    zeropp::slices where_exact() const { return where(zeropp::exact_differences::tile_size, 20000); }
+    /// Bytes from one message of exact differences to the next one: the most, or fewer.
+    std::size_t exact_stride() const {
+        return zeropp::exact_format.bytes(where_exact().count) * (256u - contributors) / 256;
+    }
+    /// Old elements, which exact differences change: small numbers and, in between, any bits.
+    template <class T>
+    static std::vector<T> old_elements(std::size_t n) {
+        std::vector<T> old(n);
+        for (std::size_t i = 0; i != n; ++i) {
+            const float weight = 0.001f * static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
+            old[i] = i % 29 == 0 ? T::from_bits(static_cast<std::uint16_t>(i * 40503u))
+                                 : zeropp::element_traits<T>::from_float(weight);
+        }
+        return old;
     }
 };
 

@@ -1,10 +1,12 @@
 // fuzz_seeds DIR: writes the inputs that fuzzing begins with: DIR/decoder has messages that encode() made, for each
-// standard quantizer and each thing that is done with them; DIR/names the names; DIR/topology maps of small clusters.
+// standard quantizer and each thing that is done with them, and exact differences; DIR/names the names; DIR/topology
+// maps of small clusters; DIR/peers sizes and messages of exact differences.
 
 #include "fuzz/decoder_input.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/quantizer/named.hpp>
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,6 +48,39 @@ std::vector<std::uint8_t> messages_of(const Q& q, const decoder_input& input) {
     return bytes;
 }
 
+/// Messages of exact differences: of few changes, of many, and of all bits.
+template <class T>
+void write_exact_seeds(const fs::path& folder, std::uint8_t quantizer) {
+    for (std::uint8_t kind = 0; kind != 3; ++kind) {
+        const decoder_input input{.quantizer = quantizer,
+                                  .what = 0,
+                                  .ranks = static_cast<std::uint8_t>(kind == 0 ? 2 : 0),
+                                  .contributors = 0,
+                                  .elements = 4900,
+                                  .begin = 0,
+                                  .count = 5000};
+        const slices where = input.where_exact();
+        const std::vector<T> old = decoder_input::old_elements<T>(where.part.count());
+        std::vector<T> now = old;
+        for (std::size_t i = 0; i != now.size(); ++i) {
+            if (i % (kind == 0 ? 97 : 2) == 0) now[i].bits = static_cast<std::uint16_t>(now[i].bits + i % 7);
+            if (i % 301 == 0 || (kind == 2 && i / 256 % 2 == 0)) now[i].bits = static_cast<std::uint16_t>(i * 2654435u);
+        }
+        std::vector<std::uint8_t> bytes = input.bytes();
+        for (int s = 0; s != where.slots; ++s) {
+            // In the slot's order of tiles, which is the message's.
+            const slices one = slices::single(where.part.count(), where.offset(s), where.size(s));
+            std::vector<std::byte> room(exact_format.bytes(one.count)), message(input.exact_stride());
+            std::uint64_t size = 0;
+            codec<host>::write_exact(host(), difference{std::as_const(now).data(), old.data()}, one, room.data(),
+                                     &size);
+            codec<host>::place_exact(host(), one, room.data(), message.data(), message.size());
+            for (const std::byte b : message) bytes.push_back(static_cast<std::uint8_t>(b));
+        }
+        write(folder / "decoder" / ("exact" + std::to_string(quantizer) + "_" + std::to_string(kind)), bytes);
+    }
+}
+
 template <class>
 struct each;
 template <class... Quantizers>
@@ -68,6 +104,8 @@ struct each<std::variant<Quantizers...>> {
             ++index;
         };
         (write_those_of(Quantizers{}), ...);
+        write_exact_seeds<bfloat16>(folder, index);
+        write_exact_seeds<half>(folder, static_cast<std::uint8_t>(index + 1));
     }
 };
 
@@ -78,6 +116,18 @@ void write_spelt_out_names(const fs::path& folder) {
     for (std::size_t i = 0; i != names.size(); ++i) {
         write(folder / "names" / ("spelt_out" + std::to_string(i)), {names[i].begin(), names[i].end()});
     }
+}
+
+/// A peer's bytes in three operations, 64 apart: whole weights, and a size and a message for each of two chunks. The
+/// messages are of blocks without changes.
+void write_peers(const fs::path& folder) {
+    std::vector<std::uint8_t> bytes(64 * 4);
+    for (std::size_t i = 0; i != 64; ++i) bytes[i] = static_cast<std::uint8_t>(i * 7);
+    bytes[64] = 36;
+    bytes[72] = 8;
+    bytes[128] = 8;  // words of the payload: headers of 16 blocks
+    bytes[192] = 1;
+    write(folder / "peers" / "unchanged", bytes);
 }
 
 void write_topologies(const fs::path& folder) {
@@ -111,6 +161,7 @@ int main(int argc, char** argv) {
         each<fuzzed_quantizers::variant>::write_seeds(argv[1]);
         write_spelt_out_names(argv[1]);
         write_topologies(argv[1]);
+        write_peers(argv[1]);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());
         return 1;

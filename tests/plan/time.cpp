@@ -97,6 +97,13 @@ TEST_CASE("planned time: an update crosses with its differences, then moves insi
     // Reads a shard and what is kept of it, writes a message; reads three, and reads and writes three slices.
     CHECK(zeropp::update_gather_time(with_codec(1e6), ranks, few, bf16, elements, 2).codec ==
           Approx(2 * 0.016 + 0.002 + 3 * 0.002 + 3 * 2 * 0.016));
+    // Of exact differences, ranks exchange their sizes first: 8 bytes for each chunk.
+    zeropp::wire_format exact = few;
+    exact.varies = true;
+    exact.code_bits = 4;
+    const zeropp::collective_time sized = zeropp::update_gather_time(slow, ranks, exact, bf16, elements, 2);
+    CHECK(sized.inter_node == Approx(2 * 2 * 0.01 + 2 * 2 * 0.005 + 2 * 2 * 8e-5));
+    CHECK(sized.hops == Approx(sized.inter_node + sized.intra_node));
     const zeropp::collective_time back = zeropp::replica_gather_time(with_codec(1e6), ranks, coded, elements, 2);
     CHECK(back.inter_node == 0);
     CHECK(back.hops == Approx(1 * 0.001 + 3 * 0.016));

@@ -5,6 +5,7 @@
 #include "plan/counted.hpp"
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_float.hpp>
@@ -21,6 +22,22 @@ TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 in 6 and 4 bits 
 }
 
 TEST_CASE("planned volume: all-gathers send it, with scales of a byte") { check_all_gathers<float>(zeropp::mxfp4{}); }
+
+TEST_CASE("planned volume: exact differences send as many bytes as their bits, and at most whole messages") {
+    const zeropp::two_level ranks(3, 4);
+    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
+    const std::size_t n = 1 << 20, shard = (n + 11) / 12;
+    const auto exact = [&](double bits) {
+        const zeropp::wire_format format{zeropp::exact_format, "exact", bits, false};
+        return zeropp::update_gather_volume(ranks, format, bf16, n);
+    };
+    const zeropp::volume whole = zeropp::all_gather_volume(ranks, bf16, n);
+    CHECK(exact(2).intra_node == whole.intra_node);
+    CHECK(exact(16).inter_node == 2 * zeropp::exact_format.bytes(shard));
+    CHECK(exact(17) == exact(16));
+    CHECK(exact(2).inter_node == exact(16).inter_node / 8);
+    CHECK(exact(2).inter_node * 79 < whole.inter_node * 10);
+}
 
 TEST_CASE("planned volume: a step is the sum over its tensors and collectives") {
     const zeropp::two_level ranks(3, 4);

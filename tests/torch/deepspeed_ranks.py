@@ -116,6 +116,9 @@ def main(results):
         found[f"{dtype} imported"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
     for dtype in TYPES:
         ours(f"{dtype} lossless", {"preset": "lossless"})
+    # Gradients are DeepSpeed's own, as in the plain training.
+    for name, zero in {"bf16": {}, "fp16": {}, "bf16 offloaded": OFFLOADED}.items():
+        ours(f"{name} exact", {"differences": "exact"}, {"zero_quantized_gradients": False, **zero})
     ours("fp32 lossless offloaded", {"preset": "lossless"}, OFFLOADED, steps=6)
     engine = ours("fp32 4bit", {})
     ours("fp16 4bit offloaded", {}, OFFLOADED)
@@ -164,9 +167,15 @@ def main(results):
                 refused[name] = str(error)
 
     for name, section in {
-        "unknown key": {"bits": 4}, "no node": {"ranks_per_node": 0}, "two formats": {"preset": "4bit", "weights": "bf16"}
+        "unknown key": {"bits": 4}, "no node": {"ranks_per_node": 0}, "two formats": {"preset": "4bit", "weights": "bf16"},
+        "differences in 2 bits": {"preset": "2bit"},
     }.items():
         read(name, configuration("fp32", KEYS, section))
+    read("exact with hpZ", configuration("bf16", KEYS | hpz, {"differences": "exact"}))
+    try:
+        engine_of("fp32", KEYS, {"ranks_per_node": 2, "differences": "exact"})
+    except ZeroppError as error:
+        refused["exact fp32"] = str(error)
     read("sum", configuration("fp32", KEYS, gradient_allreduce_op="sum"))
     for stage in (1, 2):
         read(f"stage {stage}", configuration("fp32", {"stage": stage} | KEYS))

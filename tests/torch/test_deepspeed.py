@@ -51,6 +51,15 @@ def test_lossless_formats_train_as_deepspeeds_own_collectives(found, run, tolera
     assert ours == pytest.approx(plain, rel=tolerance, abs=tolerance * plain[0])
 
 
+@pytest.mark.parametrize("run", ["bf16 exact", "fp16 exact", "bf16 offloaded exact"])
+def test_exact_differences_train_as_deepspeeds_own_gathers_to_the_bit(found, run):
+    plain = found[f"{run.split()[0]} plain"]
+    assert found[run]["losses"] == plain["losses"]
+    assert found[run]["reductions"] == 0
+    # Once a step, and fewer bytes for a change.
+    assert 0 < found[run]["gathers"] < found["bf16 lossless"]["gathers"] / 4
+
+
 @pytest.mark.parametrize("run", ["fp32 4bit", "fp16 4bit offloaded", "fp32 2bit error feedback", "fp32 4bit lora"])
 def test_few_bits_train_too(found, run):
     dtype, lora = run.split()[0], " lora" if "lora" in run else ""
@@ -99,6 +108,9 @@ def test_what_is_refused(found):
     assert "expected keys of preset, weights" in refused["unknown key"] and "'bits'" in refused["unknown key"]
     assert "ranks_per_node as a whole number from 1, given 0" in refused["no node"]
     assert "either preset or weights, given both" in refused["two formats"]
+    assert "expected no differences but exact, given int2:64:signed:bf16:h32" in refused["differences in 2 bits"]
+    assert "expected zero_hpz_partition_size 1 with differences, for which" in refused["exact with hpZ"]
+    assert "expected weights gathered in 16 bits on the CPU for exact differences, given fp32 on cpu" in refused["exact fp32"]
     assert "gradient_allreduce_op='sum' is not supported with ZeRO stage 3" in refused["sum"]
     for stage in (1, 2):
         assert f"zero_quantized_weights, zero_quantized_gradients acts in stage 3, given stage {stage}" in refused[f"stage {stage}"]

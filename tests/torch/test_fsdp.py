@@ -558,6 +558,9 @@ def test_deepspeeds_keys_are_understood():
         assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": ours}) == {
             "weights": "int8:256:fp16", "gradients": None, "nodes_per_site": 2, "error_feedback": True
         }
+        assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": {"differences": "exact"}}) == {
+            "weights": None, "gradients": None, "differences": "exact"
+        }
     section |= {"zero_hpz_partition_size": 8, "zero_quantized_nontrainable_weights": True, "zeropp_loco_param": {"err_beta": 0.8}}
     dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
     with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
@@ -569,7 +572,7 @@ def test_deepspeeds_keys_are_understood():
             "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(
                 "ds_config.json"
             ),
-            "expected formats of weights and gradients": lambda: zeropp.from_deepspeed({"zeropp": {"preset": "2bit"}}),
+            "expected formats of weights and gradients": lambda: zeropp.from_deepspeed({"zeropp": {"weights": None}}),
             "expected zero_optimization as a mapping": lambda: zeropp.from_deepspeed({"zero_optimization": 3}),
             "expected zero_quantized_weights as a bool, given 'false'": lambda: zeropp.from_deepspeed(
                 {"zero_quantized_weights": "false"}

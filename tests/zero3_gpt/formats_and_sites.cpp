@@ -1,6 +1,6 @@
 /// \file
 /// Gradients that go in a format of their own: of embeddings and head, and between sites. Blocks, which learn at a rate
-/// of their own.
+/// of their own. Weights that move as exact differences.
 
 #include "host_pass.hpp"
 #include "short_work.hpp"
@@ -36,12 +36,14 @@ struct setting {
     int stage = 3;
     int secondary_group = 1;
     int steps = 1;
+    double learning_rate = 1e-3;
 };
 
-/// Result of a training, and for each step and unit whether it has moved.
+/// Result of a training; for each step and unit whether it has moved; and rank 0's masters after the last step.
 struct outcome {
     run_result result;
     std::vector<bool> moved;
+    std::vector<std::vector<float>> masters;
 };
 
 outcome train_on(const setting& c, const deepspeed_config::zeropp_settings& names) {
@@ -53,6 +55,7 @@ outcome train_on(const setting& c, const deepspeed_config::zeropp_settings& name
     run.config.zero.hpz_partition_size = c.secondary_group;
     run.config.zero.quantized_weights = c.stage == 3;
     run.config.zero.quantized_gradients = true;
+    run.config.optimizer.lr = c.learning_rate;
     run.config.zeropp = names;
     pin_blas_to_one_thread();
     outcome first;
@@ -61,13 +64,16 @@ outcome train_on(const setting& c, const deepspeed_config::zeropp_settings& name
         const bool speaks = ranks.rank() == 0;
         const auto result = train<formats>(device, s, run, work, ranks, c.nodes, [&](auto& engine, int, double) {
             if (!speaks) return;
+            first.masters.clear();
             for (int u = 0; u != work.network.units(); ++u) {
                 // This rank's slice of the first tensor is where the unit begins.
                 std::vector<float> initial(work.network.unit_parameters(u));
                 work.network.initialise(u, s.seed, initial);
                 const zeropp::partition part(work.network.tensors(u)[0].size, c.stage == 0 ? 1 : c.nodes.size());
                 const auto own = static_cast<std::ptrdiff_t>(part.size(0));
-                first.moved.push_back(!std::equal(initial.begin(), initial.begin() + own, engine.masters(u).data()));
+                const zeropp::host_view<const float> masters = engine.masters(u);
+                first.moved.push_back(!std::equal(initial.begin(), initial.begin() + own, masters.data()));
+                first.masters.emplace_back(masters.data(), masters.data() + masters.size());
             }
         });
         if (speaks) first.result = result;
@@ -150,6 +156,27 @@ TEST_CASE("over sites, a training sends the planned bytes along each level", "[z
         CHECK(bytes(given.backward_gather) == bytes(sent.backward * ranks));
         CHECK(bytes(given.reduce) == bytes(sent.gradients * ranks));
         CHECK(given.total().inter_site > 0);
+    }
+}
+
+TEST_CASE("exact differences train as whole weights in bf16, to the bit, and send fewer bytes", "[zero3_gpt]") {
+    deepspeed_config::zeropp_settings whole = names_of("bf16", "fp32"), exact = names_of("exact", "fp32");
+    exact.weight_differences = true;
+    for (const zeropp::three_level& nodes :
+         {in_sites(1, zeropp::two_level(2, 2)), in_sites(2, zeropp::two_level(4, 2))}) {
+        CAPTURE(nodes.extent(2));
+        setting c{.nodes = nodes, .steps = 8, .learning_rate = 1e-4};
+        const outcome of_whole = train_on(c, whole);
+        c.secondary_group = 2;
+        const outcome of_exact = train_on(c, exact);
+        CHECK(of_exact.result.losses == of_whole.result.losses);
+        CHECK(of_exact.result.held_out_loss == of_whole.result.held_out_loss);
+        CHECK(of_exact.masters == of_whole.masters);
+        const zeropp::volume sent = of_exact.result.traffic.forward_gather,
+                             before = of_whole.result.traffic.forward_gather;
+        CHECK(sent.inter_node < before.inter_node * 3 / 4);
+        CHECK(sent.inter_site <= before.inter_site * 3 / 4);
+        CHECK(of_exact.result.traffic.backward_gather.inter_node == 0);
     }
 }
 

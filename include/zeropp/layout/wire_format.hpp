@@ -43,7 +43,7 @@ inline constexpr message_format format_of{Q::block_size, [](std::size_t elements
 struct wire_format : message_format {
     /// Name of the quantizer.
     short_text name;
-    /// Number of bits of a code, averaged over a block.
+    /// Number of bits of a code, averaged over a block. If sizes vary, of a message for each element, as expected.
     double code_bits;
     /// True for codes of 16 bits and more without parameters: MPI and NCCL move such elements without a codec.
     bool plain;

@@ -161,7 +161,7 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
 
 /// Time of a quantized_update that also gathers whole tensors of `elements` elements of `element_bytes` bytes. Messages
 /// in the format `differences` move between nodes, then messages in the format `kept_as` within nodes. Hops of several
-/// chunks overlap.
+/// chunks overlap. Exact differences have as many bytes as `code_bits` expects, and ranks exchange their sizes first.
 template <topology Topology>
 collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
@@ -170,10 +170,18 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     if (slice == 0) return {};
     const auto sizes = detail::planned(ranks, std::array<message_format, 2>{differences, kept_as}, elements, chunks);
     const auto groups = detail::real(most_served(ranks));
-    const auto messages = detail::real(sizes.total(0));
+    const std::uint64_t beyond = detail::expected_bytes(differences, sizes.total(0));
+    const auto messages = detail::real(beyond);
     const auto kept = detail::real(kept_as.bytes(slice));
-    collective_time t =
-        detail::all_hops(m, ranks, {sizes.total(1), sizes.total(0), sizes.total(0)}, detail::real(sizes.cut.size()));
+    collective_time t = detail::all_hops(m, ranks, {sizes.total(1), beyond, beyond}, detail::real(sizes.cut.size()));
+    if (differences.varies) {
+        const std::uint64_t bytes = sizes.cut.size() * sizeof(std::uint64_t);
+        for (int l = 1; l < Topology::levels; ++l) {
+            const double seconds = detail::level_seconds(m, ranks, l, bytes, 1);
+            t.at(l) += seconds;
+            t.hops += seconds;
+        }
+    }
     // The codec encodes this rank's shard less the kept copy, and adds each slot's message to that slot's kept shard.
     t.codec =
         detail::codec_seconds(m, false,

@@ -74,6 +74,12 @@ schedule<tensor_division, Count> planned(const Topology& ranks, const std::array
     return {whole, chunks_for(chunks, ranks, formats[last].bytes_of(whole), true), formats};
 }
 
+/// Expected bytes of messages that have at most `most` bytes, of 16-bit elements if sizes vary.
+inline std::uint64_t expected_bytes(const wire_format& format, std::uint64_t most) {
+    if (!format.varies) return most;
+    return static_cast<std::uint64_t>(static_cast<double>(most) * std::min(format.code_bits / 16, 1.0));
+}
+
 /// Bytes of the messages of one shard, in all chunks: for each level, in the level's format.
 template <class Sizes>
 volume bytes_by_level(const Sizes& sizes) {
@@ -97,12 +103,14 @@ volume hop_volume(const Topology& ranks, int rank, const volume& bytes) {
 }  // namespace detail
 
 /// Bytes that `rank` sends in a quantized_update that also gathers whole tensors of `elements` elements. The rank sends
-/// messages in the format `differences` to other nodes, then messages in the format `kept_as` within its node.
+/// messages in the format `differences` to other nodes, then messages in the format `kept_as` within its node. Of exact
+/// differences, as many bytes as `code_bits` expects, without the sizes that ranks exchange first.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                             std::size_t elements, int chunks = 1, int rank = 0) {
     const auto sizes = detail::planned(ranks, std::array<message_format, 2>{differences, kept_as}, elements, chunks);
-    return detail::hop_volume(ranks, rank, {sizes.total(1), sizes.total(0), sizes.total(0)});
+    const std::uint64_t beyond = detail::expected_bytes(differences, sizes.total(0));
+    return detail::hop_volume(ranks, rank, {sizes.total(1), beyond, beyond});
 }
 
 /// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. Along

@@ -9,6 +9,8 @@ The keys of ZeRO++ in `zero_optimization` keep their names, on the host and on G
 A section "zeropp" of the configuration, beside "zero_optimization", has the rest, all of it optional:
 
 - `preset`, or `weights` and `gradients`: formats, as of apply(). The default is the preset "4bit".
+- `differences`: "exact" in place of `weights`, for bf16 and fp16 on the CPU and without hpZ. Every node keeps the weights,
+  divided over its ranks, and gets their exact changes. Weights have the bits that DeepSpeed's own gathers bring.
 - `ranks_per_node`: by default what the launcher says, LOCAL_WORLD_SIZE or LOCAL_SIZE. `nodes_per_site`, as of apply().
 - `error_feedback`: true adds the error of one reduction to the next one of the same gradients.
 """
@@ -32,6 +34,7 @@ from . import arguments, formats
 from ._library import ELEMENTS, ZeroppError
 from .collectives import ErrorFeedback, all_gather, reduce_scatter
 from .communicator import Communicator, Traffic, enabled, new_group
+from .hooks import UpdateGather
 
 _ZERO = "deepspeed.runtime.zero."
 
@@ -59,7 +62,7 @@ PRIVATE_ATTRIBUTES = {
     "optimizer": ("all2all_process_group",),
 }
 
-_KEYS = ("preset", "weights", "gradients", "ranks_per_node", "nodes_per_site", "error_feedback")
+_KEYS = (*formats.FORMAT_KEYS, "ranks_per_node", "nodes_per_site", "error_feedback")
 
 
 class _Settings:
@@ -71,7 +74,10 @@ class _Settings:
         if unknown := [key for key in section if key not in _KEYS]:
             raise ZeroppError(f"{where}: expected keys of {', '.join(_KEYS)}, given {', '.join(map(repr, unknown))}")
         chosen = formats.chosen_by(where, section)
-        self.weights: str = chosen.weights
+        if chosen.differences not in (None, formats.EXACT):
+            raise ZeroppError(f"{where}: expected no differences but {formats.EXACT}, given {chosen.differences}")
+        self.weights: Optional[str] = chosen.weights
+        self.differences: Optional[str] = chosen.differences
         self.gradients: formats.GradientFormats = chosen.gradients
         self.error_feedback = arguments.instance(where, "error_feedback", section.get("error_feedback", False), bool, "a bool")
         local = section.get("ranks_per_node", os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE"))
@@ -82,6 +88,7 @@ class _Settings:
         formats.require_sites(where, self.nodes_per_site, self.gradients)
         self._communicators: dict[tuple[dist.ProcessGroup, str], Communicator] = {}
         self._feedback: dict[tuple[object, ...], ErrorFeedback] = {}
+        self._kept: dict[int, UpdateGather] = {}
 
     def communicator(self, group: dist.ProcessGroup, use: str) -> Communicator:
         """Of gathers and of reductions, which may run on two streams at once, one each."""
@@ -95,6 +102,12 @@ class _Settings:
                 device=device,
             )
         return self._communicators[group, use]
+
+    def kept(self, communicator: Communicator, parameter: Any) -> UpdateGather:
+        """What nodes keep of one parameter: DeepSpeed gathers it together with others, not always with the same ones."""
+        if parameter.ds_id not in self._kept:
+            self._kept[parameter.ds_id] = UpdateGather(communicator, self.differences, f"parameter {parameter.ds_id}", 0)
+        return self._kept[parameter.ds_id]
 
     def feedback(
         self, communicator: Communicator, parameters: Sequence[Any], gradients: Sequence[torch.Tensor], hops: formats.GradientFormats
@@ -158,8 +171,12 @@ def _gather(settings: _Settings, partitioning: Any, parameters: Sequence[Any], m
         shards = [
             parameter.ds_tensor.view(-1)[: _own(parameter.ds_numel, communicator)].to(device, dtype) for parameter in together
         ]
-        weights = formats.LOSSLESS[dtype] if settings.weights == formats.OWN_TYPE else settings.weights
-        all_gather(communicator, shards, fulls, weights, name=f"parameters {together[0].ds_id} to {together[-1].ds_id}")
+        if settings.differences is not None:
+            for parameter, shard, full in zip(together, shards, fulls):
+                settings.kept(communicator, parameter).gather(full, shard)
+        else:
+            weights = formats.LOSSLESS[dtype] if settings.weights == formats.OWN_TYPE else settings.weights
+            all_gather(communicator, shards, fulls, weights, name=f"parameters {together[0].ds_id} to {together[-1].ds_id}")
         handles.append(_Gathered(together, fulls, module.ZeroParamStatus.AVAILABLE))
     return module.MultipleAllGatherHandles(handles)
 
@@ -224,6 +241,11 @@ def _install() -> None:
             wanted = [key for key in ("zero_quantized_weights", "zero_quantized_gradients") if getattr(zero, key)]
             section = self._param_dict.get("zeropp", {})
             _settings = _Settings(section) if (wanted or section) and zero.stage == 3 else None
+            if _settings is not None and _settings.differences is not None and zero.zero_hpz_partition_size > 1:
+                raise ZeroppError(
+                    'the section "zeropp": expected zero_hpz_partition_size 1 with differences, for which nodes keep the '
+                    f"weights, given {zero.zero_hpz_partition_size}"
+                )
             if wanted and zero.stage != 3:
                 warnings.warn(f"zeropp_torch.deepspeed: {', '.join(wanted)} acts in stage 3, given stage {int(zero.stage)}", stacklevel=2)
 
@@ -232,6 +254,10 @@ def _install() -> None:
     def partition(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def partition_parameter(self: Any, parameter: Any) -> None:
+            if _settings is not None and _settings.differences is not None:
+                device = torch.device(get_accelerator().current_device_name()).type
+                name = f"a parameter of {parameter.numel()} elements"
+                formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, device, name)
             original(self, parameter)
             parameter.ds_zeropp = _settings
             theirs = parameter.all_gather_coalesced

@@ -107,6 +107,17 @@ def difference_format(differences: str) -> str:
     return differences
 
 
+def require_exact(function: str, dtype: Optional[torch.dtype], device: str, name: str) -> None:
+    """Raises ZeroppError unless weights of `dtype` on a `device`, of the unit or parameter `name`, can have exact
+    differences."""
+    gathered = LOSSLESS.get(dtype)
+    if gathered == "fp32" or device != "cpu":
+        raise ZeroppError(
+            f"{function}: expected weights gathered in 16 bits on the CPU for exact differences, given {gathered} on {device} "
+            f"in {name}"
+        )
+
+
 class Chosen(NamedTuple):
     """Formats of a call. None leaves a direction to torch; `differences` replaces `weights`."""
 
@@ -159,18 +170,22 @@ def chosen(
     )
 
 
+#: Keys of a section "zeropp" that give formats.
+FORMAT_KEYS = ("preset", "weights", "differences", "gradients")
+
 # Keys of a section "zeropp" that apply() takes as they are.
 _OTHERS = ("nodes_per_site", "error_feedback")
 
 
 def chosen_by(function: str, section: Mapping[str, Any]) -> Chosen:
-    """The formats of a section "zeropp" in a DeepSpeed configuration: its `preset`, or `weights` and `gradients`."""
+    """The formats of a section "zeropp" in a DeepSpeed configuration: its `preset`, or `weights` or `differences`, and
+    `gradients`."""
     gradients = section.get("gradients", DEFAULT)
     found = chosen(
         function, section.get("weights", DEFAULT), tuple(gradients) if isinstance(gradients, list) else gradients,
-        section.get("preset"), None,
+        section.get("preset"), section.get("differences"),
     )
-    if found.weights is None or found.gradients is None:
+    if (found.weights is None and found.differences is None) or found.gradients is None:
         raise ZeroppError(f"{function}: expected formats of weights and gradients; the keys of zero_optimization switch them off")
     return found
 
@@ -196,14 +211,16 @@ def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
         if key.startswith(("zero_quantized_", "zero_hpz_", "zeropp_")) and key not in taken and value
         and (key, value) != without_hpz
     ]
-    dropped += [f"zeropp.{key} {value}" for key, value in ours.items() if key not in ("weights", "gradients", "preset", *_OTHERS)]
+    dropped += [f"zeropp.{key} {value}" for key, value in ours.items() if key not in FORMAT_KEYS + _OTHERS]
     if dropped:
         warnings.warn(
             f"from_deepspeed: apply() does not take {', '.join(dropped)}; hpZ is fully_shard(secondary=), and error feedback "
             "apply(error_feedback=True)",
             stacklevel=2,
         )
+    differs = chosen_formats.differences is not None and section.get("zero_quantized_weights")
     return {
         **{argument: getattr(chosen_formats, argument) if section.get(key) else None for key, argument in taken.items()},
+        **({"differences": chosen_formats.differences} if differs else {}),
         **{key: ours[key] for key in _OTHERS if key in ours},
     }

@@ -183,13 +183,9 @@ def apply(
         if not left_out[unit.name]:
             if nodes_per_site is not None:
                 _require_sites(unit, ranks_per_node, nodes_per_site)
-            gathered = formats.LOSSLESS.get(units.types_of(unit.groups[0])[0])
-            device = unit.groups[0].device
-            if chosen.differences == formats.EXACT and (gathered == "fp32" or device.type != "cpu"):
-                raise ZeroppError(
-                    "apply: expected weights gathered in 16 bits on the CPU for exact differences, given "
-                    f"{gathered} on {device.type} in {unit.name}"
-                )
+            if chosen.differences == formats.EXACT:
+                gathered, _ = units.types_of(unit.groups[0])
+                formats.require_exact("apply", gathered, unit.groups[0].device.type, unit.name)
             ranks = units.shard_ranks(unit.groups[0])
             require_places(ranks, Places.of(ranks, ranks_per_node, nodes_per_site))
     _remove(model, sharded)

@@ -10,6 +10,7 @@
 #include <zeropp/layout/exact_differences.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -27,20 +28,32 @@ T loaded_as(const void* from) {
     return value;
 }
 
-/// Number of i < n, at most 256, for which is(i) is true.
-template <class Size, class Is>
-int count_if(Size n, const Is& is) {
+/// Numbers of i < n, at most 256, for which each of `is` is true.
+template <class Size, class... Is>
+std::array<int, sizeof...(Is)> count_if(Size n, const Is&... is) {
     constexpr std::size_t lanes = 32;
-    std::uint8_t counts[lanes] = {};
+    std::uint8_t counts[sizeof...(Is)][lanes] = {};
     for_each_piece<lanes>(n, [&](std::size_t begin, auto some) {
-        for (std::size_t k = 0; k != some; ++k) counts[k] = static_cast<std::uint8_t>(counts[k] + is(begin + k));
+        std::size_t j = 0;
+        const auto add = [&](const auto& holds) {
+            std::uint8_t* const of = counts[j++];
+            const std::size_t size = some;
+            // Clang would unroll the loop completely, and then not vectorise it.
+            ZEROPP_DETAIL_UNROLL(1)
+            for (std::size_t k = 0; k < size; ++k) of[k] = static_cast<std::uint8_t>(of[k] + holds(begin + k));
+        };
+        (add(is), ...);
     });
-    // A byte holds the sum of four lanes, and 16 bits hold the sum of all.
-    std::uint64_t sum = 0;
-    for (std::size_t k = 0; k != lanes; k += 8) sum += loaded_as<std::uint64_t>(counts + k);
-    constexpr std::uint64_t even_bytes = 0x00ff00ff00ff00ff;
-    sum = (sum & even_bytes) + (sum >> 8 & even_bytes);
-    return static_cast<int>(sum * 0x0001000100010001 >> 48);
+    std::array<int, sizeof...(Is)> sums;
+    for (std::size_t j = 0; j != sums.size(); ++j) {
+        // A byte holds the sum of four lanes, and 16 bits hold the sum of all.
+        std::uint64_t sum = 0;
+        for (std::size_t k = 0; k != lanes; k += 8) sum += loaded_as<std::uint64_t>(counts[j] + k);
+        constexpr std::uint64_t even_bytes = 0x00ff00ff00ff00ff;
+        sum = (sum & even_bytes) + (sum >> 8 & even_bytes);
+        sums[j] = static_cast<int>(sum * 0x0001000100010001 >> 48);
+    }
+    return sums;
 }
 
 /// A block in pieces: 16-bit codes with their numbers of bits; pairs of codes in 32 bits; groups of four codes in 64
@@ -60,16 +73,24 @@ struct exact_block {
     alignas(64) std::uint64_t groups[most / 4];
     alignas(64) std::uint64_t group_bits[most / 4];
 
-    /// The reach of the block of n elements. Searches from `guess` on.
+    /// The reach of the block of n elements. Searches from `guess` on. A step tries two neighbours, so that a right
+    /// guess takes one step.
     template <class Size>
     int find_reach(Size n, int guess) {
-        const int changed = count_if(n, [&](std::size_t i) { return needs[i] != 0; });
         reach_search search{guess};
         while (!search.done()) {
-            const auto reach = static_cast<std::uint8_t>(search.reach);
-            const int exceptions = count_if(n, [&](std::size_t i) { return needs[i] > reach; });
-            const int coded = count_if(n, [&](std::size_t i) { return exponents[i] < reach; });
+            const int tried = search.reach;
+            const auto reach = static_cast<std::uint8_t>(tried);
+            const auto below = static_cast<std::uint8_t>(std::max(tried - 1, 0));
+            const auto [changed, exceptions, coded, more_exceptions, fewer_coded] = count_if(
+                n, [&](std::size_t i) { return needs[i] != 0; }, [&](std::size_t i) { return needs[i] > reach; },
+                [&](std::size_t i) { return exponents[i] < reach; }, [&](std::size_t i) { return needs[i] > below; },
+                [&](std::size_t i) { return exponents[i] < below; });
             search.take(reaches(exceptions, changed, coded));
+            if (search.enough == tried && !search.done()) {
+                search.reach = tried - 1;
+                search.take(reaches(more_exceptions, changed, fewer_coded));
+            }
         }
         return search.enough;
     }
@@ -81,7 +102,7 @@ struct exact_block {
         for (std::size_t i = 0; i != n; ++i) is_exception[i] = needs[i] > within;
         for (std::size_t i = n; i % 8 != 0; ++i) is_exception[i] = 0;
         for (std::size_t i = 0; i != n; ++i) codes[i] = is_exception[i] != 0 ? std::uint16_t{0} : codes[i];
-        return static_cast<std::size_t>(count_if(n, [&](std::size_t i) { return is_exception[i]; }));
+        return static_cast<std::size_t>(count_if(n, [&](std::size_t i) { return is_exception[i]; })[0]);
     }
 
     /// Finds the numbers of bits of n codes in a block of reach `reach`. Returns the number of bytes of all.
@@ -107,7 +128,8 @@ struct exact_block {
     void pack(Size n, std::byte* to) {
         for (std::size_t i = 0; i != 4 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint32_t>(codes + 2 * i);
-            pairs[i] = (two & 0xffffu) | (two >> 16) << bits[2 * i];
+            const auto two_bits = loaded_as<std::uint32_t>(bits + 2 * i);
+            pairs[i] = (two & 0xffffu) | (two >> 16) << (two_bits & 0xffffu);
         }
         for (std::size_t i = 0; i != 2 * ceil_div(n, 8); ++i) {
             const auto two = loaded_as<std::uint64_t>(pairs + 2 * i);
