@@ -3,7 +3,12 @@
 import ctypes
 import multiprocessing
 import os
+import pathlib
+import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -14,6 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from zeropp_torch import _library, rollout
 
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "rollout.py"
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ALL_BITS = torch.arange(-(1 << 15), 1 << 15).to(torch.int16)
 
@@ -179,7 +185,10 @@ def damages(path):
 
 
 def test_a_damaged_file_is_an_error_that_names_it(run):
-    for _ in range(5):
+    run.publish()
+    behind, old = zeropp.Subscriber(run.folder), run.empty()
+    assert behind.update(old) == 1
+    for _ in range(4):
         run.publish()
     path = run.file(5, "differences")
     good = path.read_bytes()
@@ -205,6 +214,11 @@ def test_a_damaged_file_is_an_error_that_names_it(run):
         path.write_bytes(good)
         assert subscriber.update(weights) == 5
         run.assert_version(weights, 5)
+    path.write_bytes(damages(path)["flipped"])
+    run.file(2, "differences").unlink()
+    with pytest.raises(zeropp.ZeroppError, match="; the weights are lost$"):
+        behind.update(old)
+    assert behind.version is None
     # Those who follow do not need whole weights, and a later whole version helps the others.
     run.publish(), run.publish()
     run.file(6, "differences").write_bytes(b"")
@@ -234,6 +248,12 @@ def test_a_restarted_training_is_a_new_run(run, monkeypatch):
     again.publish()
     assert subscriber.update(weights) == 6
     again.assert_version(weights, 6)
+    # In an emptied directory, versions begin anew.
+    shutil.rmtree(run.folder)
+    anew = Run(run.folder, monkeypatch)
+    assert [anew.publish().version for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert subscriber.update(weights) == 7
+    anew.assert_version(weights, 7)
 
 
 def test_a_failed_write_is_followed_by_a_whole_version(run, monkeypatch):
@@ -371,3 +391,13 @@ def refused(rank, size, folder):
 
 def test_ranks_refuse_together(ranks, tmp_path):
     assert ranks.run(2, refused, tmp_path) == 2 * [[]]
+
+
+def test_the_example_ends_with_equal_bits():
+    pytest.importorskip("transformers", reason="tests/torch/run.sh --launchers installs it")
+    command = [sys.executable, EXAMPLE, "--steps", "2", "--pretraining", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    compared = re.findall(r"^rollout ([01]) has had the trainer's bits in ([0-9]) of \2 versions", done.stdout, re.MULTILINE)
+    assert [number for number, versions in compared if int(versions) > 0] == ["0", "1"], done.stdout
+    assert len(re.findall(r"^version [1-3]: ", done.stdout, re.MULTILINE)) == 3, done.stdout
