@@ -277,6 +277,20 @@ ZEROPP_C_API zeropp_status zeropp_quantize(const char* format, zeropp_element el
 ZEROPP_C_API zeropp_status zeropp_dequantize(const char* format, zeropp_element element, const void* message,
                                              size_t elements, void* tensor, void* stream);
 
+/* Most bytes of a message of exact differences of `elements` elements. Functions of exact differences are in the host
+ * library only, because they encode host memory. */
+ZEROPP_C_API zeropp_status zeropp_exact_bytes(size_t elements, size_t* bytes);
+/* Encodes to `message` the exact differences of `elements` elements of `tensor` from those of `old`, and copies the
+ * elements to `old`. Old elements are float16 or bfloat16; `tensor` has elements of this type, or of float32, which are
+ * rounded. `message` has room for the bytes that zeropp_exact_bytes gives; `bytes` gets the number of bytes used. */
+ZEROPP_C_API zeropp_status zeropp_encode_exact(zeropp_element element, const void* tensor, zeropp_element old_element,
+                                               void* old, size_t elements, void* message, size_t* bytes, void* stream);
+/* Decodes `message`, of `bytes` bytes, in place of `elements` elements at `old`, which then have the bits that
+ * zeropp_encode_exact left in its `old`. Fails for other bytes, perhaps with some elements written. Never reads or
+ * writes outside of the two arrays. */
+ZEROPP_C_API zeropp_status zeropp_decode_exact(zeropp_element old_element, const void* message, size_t bytes, void* old,
+                                               size_t elements, void* stream);
+
 #if defined(__cplusplus)
 }
 #endif

@@ -21,6 +21,7 @@ from .fsdp import apply, refresh, remove, reset_feedback, stats
 from .hpz import fully_shard
 from .local_steps import LocalSteps, local_steps
 from .report import Report, Row
+from .rollout import Published, Publisher, Subscriber, weights_digest
 
 __all__ = [
     "Communicator",
@@ -29,9 +30,12 @@ __all__ = [
     "LocalSteps",
     "Machine",
     "PRESETS",
+    "Published",
+    "Publisher",
     "Replica",
     "Report",
     "Row",
+    "Subscriber",
     "Traffic",
     "ZeroppError",
     "all_gather",
@@ -53,4 +57,5 @@ __all__ = [
     "reset_feedback",
     "stats",
     "update_gather",
+    "weights_digest",
 ]

@@ -150,9 +150,19 @@ _SIGNATURES = {
     ),
 }
 
-# Functions that only the host's library has: threads, and planning.
+# Functions that only the host's library has: threads, exact differences, and planning.
 _HOST = {
     "zeropp_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
+    "zeropp_exact_bytes": (ctypes.c_int, [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+    "zeropp_encode_exact": (
+        ctypes.c_int,
+        2 * [ctypes.c_int, ctypes.c_void_p] + [ctypes.c_size_t, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+        + [ctypes.c_void_p],
+    ),
+    "zeropp_decode_exact": (
+        ctypes.c_int,
+        [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p],
+    ),
     "zeropp_volume_in_sites": (
         ctypes.c_int,
         3 * [ctypes.c_char_p] + [ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_int)] + 3 * [ctypes.c_int]
