@@ -74,9 +74,8 @@ zeropp_status zeropp_decode_exact(zeropp_element old_element, const void* messag
         constexpr const char* function = "zeropp_decode_exact";
         most_bytes(function, elements);
         with_old(function, old_element, [&]<class T>(T) {
-            const std::uint64_t size = bytes;
             try {
-                zeropp::codec<execution>::read_exact(on(stream), static_cast<const std::byte*>(message), bytes, &size,
+                zeropp::codec<execution>::read_exact(on(stream), static_cast<const std::byte*>(message), bytes,
                                                      zeropp::slices::single(elements, 0, elements),
                                                      static_cast<T*>(old));
             } catch (const zeropp::integrity_error&) {
