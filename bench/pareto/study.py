@@ -22,19 +22,35 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from report import table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-STEPS = 3072  # A multiple of all intervals, so that the last step is an exchange, unless its use is delayed.
 TEXT_BYTES = 4_700_000  # A tenth is held out; the rest is more than the tokens of all steps.
-WINDOWS, CONTEXT = 16, 64  # of a step, over all ranks; bytes of a window
-TOKENS = WINDOWS * CONTEXT  # of a step
 
-# The models: their arguments and steps.
-SMALL = ("--layers", "2", "--heads", "4", "--width", "64", "--context", str(CONTEXT)), STEPS
-LARGE = ("--layers", "5", "--heads", "4", "--width", "128", "--context", str(CONTEXT)), STEPS // 2
+
+class Model(typing.NamedTuple):
+    """A model with four heads, and its training."""
+
+    layers: int
+    width: int
+    steps: int  # a multiple of all intervals, so that the last step is an exchange, unless its use is delayed
+    windows: int = 16  # of a step, over all ranks
+    context: int = 64  # bytes of a window
+    more: tuple = ()  # arguments of zero3_gpt
+
+    def tokens(self):
+        """Number of tokens of a step, over all ranks."""
+        return self.windows * self.context
+
+    def arguments(self):
+        return ("--layers", str(self.layers), "--heads", "4", "--width", str(self.width), "--context", str(self.context), *self.more)
+
+
+SMALL = Model(layers=2, width=64, steps=3072)
+LARGE = Model(layers=5, width=128, steps=1536)
 
 # The grid: peak rates of AdamW, and pairs of rate and momentum of the outer optimizer. The last pair is DiLoCo's.
 TUNING_SEED = 1
@@ -130,26 +146,24 @@ def library_text(file, most):
 
 
 class Trainings:
-    """Trains with a program, or takes earlier results."""
+    """Trains on a text with a program, or takes earlier results."""
 
-    def __init__(self, program, runs):
-        self.program, self.runs = program, runs
-        self.text = library_text(runs / "text", TEXT_BYTES)
+    def __init__(self, program, runs, text):
+        self.program, self.runs, self.text = program, runs, text
         self.digest = hashlib.sha256(self.text.read_bytes()).hexdigest()
 
     def __call__(self, name, entry, seed, rate, model=SMALL, warmup=WARMUP):
         """The result of one training."""
-        network, steps = model
         config = {
-            "train_micro_batch_size_per_gpu": WINDOWS // entry.ranks,
+            "train_micro_batch_size_per_gpu": model.windows // entry.ranks,
             "gradient_clipping": 1.0,
             "bf16": {"enabled": True},
             "optimizer": {"type": "AdamW", "params": {"lr": rate, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
             "zero_optimization": {"stage": 3, **entry.zero},
             "zeropp": entry.ours,
         }
-        given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(steps), "--warmup",
-                 str(steps // warmup), "--final-rate", "0", *network, "--seed", str(seed)]
+        given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(model.steps),
+                 "--warmup", str(model.steps // warmup), "--final-rate", "0", *model.arguments(), "--seed", str(seed)]
         result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
         made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
         if not (result.exists() and note.exists() and note.read_text() == made):
@@ -198,19 +212,20 @@ def tune_large(train):
     return {rate: train.held_out(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE) for rate in LARGE_RATES}
 
 
-def bytes_per_token(file, islands):
+def bytes_per_token(file, islands, model):
     """Bytes that a node or island sends to others, for each token of a step."""
     run = file["runs"][0]
     sent = run["exchange"]["inter_node"] if islands > 1 else run["inter_node_bytes_per_step"]
-    return sent / (islands if islands > 1 else file["nodes"]) / TOKENS
+    return sent / (islands if islands > 1 else file["nodes"]) / model.tokens()
 
 
-def baseline_bytes(train, islands, network):
+def baseline_bytes(train, islands, model):
     """Bytes a token of ZeRO-3 with nodes in the place of islands. Every step sends as many, so two steps suffice."""
     ranks, _ = NODES[islands]
     nodes = max(islands, 2)
-    file = train(f"bytes {network[1]} {nodes}", Entry("", nodes=(ranks, ranks // nodes)), TUNING_SEED, RATES[0], (network, 2))
-    return bytes_per_token(file, 0)
+    file = train(f"bytes {model.layers} {nodes}", Entry("", nodes=(ranks, ranks // nodes)), TUNING_SEED, RATES[0],
+                 model._replace(steps=2))
+    return bytes_per_token(file, 0, model)
 
 
 def rows_of(train, chosen, seeds, rates, model, prefix=""):
@@ -222,13 +237,13 @@ def rows_of(train, chosen, seeds, rates, model, prefix=""):
     rows = []
     for name, entry in chosen.items():
         runs = [file["runs"][0] for file in files[name]]
-        sent = bytes_per_token(files[name][0], entry.islands)
+        sent = bytes_per_token(files[name][0], entry.islands, model)
 
         def differences(key):
             return [100 * (run[key] / base - 1) for run, base in zip(runs, bases) if key in run]
 
         rows.append({"name": name, "entry": entry, "rate": rate_of[name], "sent": sent,
-                     "reduction": baseline_bytes(train, entry.islands, model[0]) / sent,
+                     "reduction": baseline_bytes(train, entry.islands, model) / sent,
                      "memory": runs[0]["memory_bytes_of_rank"], "losses": [run["held_out_loss"] for run in runs],
                      "differences": differences("held_out_loss"), "of_average": differences("held_out_loss_of_average")})
     return rows
@@ -281,8 +296,8 @@ def report(results, seeds, parameters, tuned, rows, large):
     edge = "".join(f" {rate:g} is an end of the grid: a rate beyond it may be better." for rate in sorted(edges))
     page = f"""# Held-out loss against bytes
 
-Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if large else ''}`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
-{STEPS // WARMUP} warm up, and rates that end at zero. All trainings have the same tokens, {WINDOWS} windows of {CONTEXT} bytes in a step, drawn at
+Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if large else ''}`: zero3_gpt, {parameters} parameters, {SMALL.steps} steps, of which
+{SMALL.steps // WARMUP} warm up, and rates that end at zero. All trainings have the same tokens, {SMALL.windows} windows of {SMALL.context} bytes in a step, drawn at
 random from a text, so that a byte is seen .7 times on average. Ranks are threads: 2 nodes of 2, except for islands below. Held-out
 loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
 
@@ -322,14 +337,14 @@ number.{edge} At the best rate of {BASELINE}, held-out losses by rate and moment
 
 Exchanges in 4 and 2 bits have their row's best pair. The control has its best one other than 1, 0, which changes nothing.
 
-With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, {BASELINE} and two islands (H={CONTROL}, 16 bits), at their best rates, end at
+With a warm-up of {SMALL.steps // SHORT_WARMUP} steps in place of {SMALL.steps // WARMUP}, {BASELINE} and two islands (H={CONTROL}, 16 bits), at their best rates, end at
 {tuned["warmups"][0]:.4f} and {tuned["warmups"][1]:.4f}.
 
 """
     if large:
         page += f"""## A larger model
 
-{large["parameters"]} parameters, {LARGE[1]} steps, the same seeds. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["losses"].items())}.
+{large["parameters"]} parameters, {LARGE.steps} steps, the same seeds. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["losses"].items())}.
 
 {table_of(large["rows"])}
 
@@ -370,7 +385,7 @@ def main():
     if TUNING_SEED in args.seeds:
         sys.exit(f"study.py: --seeds: expected seeds other than {TUNING_SEED}, with which rates are chosen")
     args.runs.mkdir(parents=True, exist_ok=True)
-    train = Trainings(args.program, args.runs)
+    train = Trainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES))
     tuned = tune(train)
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
 

@@ -3,6 +3,7 @@
 #include "device.hpp"
 #include "settings.hpp"
 
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/config.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
@@ -86,19 +87,25 @@ public:
 
     template <class F>
     void for_each(std::int64_t count, F f) const {
-        for (std::int64_t i = 0; i < count; ++i) f(i);
+        in_wide_vectors(f, [=](F each) {
+            for (std::int64_t i = 0; i < count; ++i) each(i);
+        });
     }
 
     template <class F>
     void for_each_row(int rows, F f) const {
-        for (int row = 0; row < rows; ++row) f(row_loop{}, row);
+        in_wide_vectors(f, [=](F each) {
+            for (int row = 0; row < rows; ++row) each(row_loop{}, row);
+        });
     }
 
     template <class F>
     void for_each_column(int rows, int columns, F f) const {
-        for (int row = 0; row < rows; ++row) {
-            for (int column = 0; column < columns; ++column) f(row, column);
-        }
+        in_wide_vectors(f, [=](F each) {
+            for (int row = 0; row < rows; ++row) {
+                for (int column = 0; column < columns; ++column) each(row, column);
+            }
+        });
     }
 
     void multiply(const product_size& size, const factor& a, const factor& b, const product& c) const {
@@ -116,6 +123,15 @@ public:
     [[nodiscard]] execution::event record() const { return {}; }
 
 private:
+    /// Calls loop(f), compiled for the widest vectors of the processor. The loop has a copy of f: stores could change f's
+    /// members otherwise, for all that the compiler knows.
+    template <class F, class Loop>
+    static void in_wide_vectors(F f, Loop loop) {
+        const zeropp::detail::host_target target = zeropp::detail::active_host_target();
+        if (zeropp::detail::has_wide_targets && target == zeropp::detail::host_target::baseline) return loop(f);
+        zeropp::detail::run_on_target(target, [=](auto) { loop(f); });
+    }
+
     zeropp::host_threads threads_;
 };
 

@@ -46,6 +46,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->check(CLI::IsMember({"host", "cuda"}))
         ->capture_default_str();
     app.add_option("--text", s.text_file, "text to train on (default: the system's licence texts)");
+    app.add_option("--held-out-windows", s.held_out_windows,
+                   "at most as many windows of held-out text, evenly spread (default: all)")
+        ->check(CLI::PositiveNumber);
     app.add_option("--steps", s.steps, "training steps")->check(CLI::Range(1, 1'000'000))->capture_default_str();
     app.add_option("--warmup", s.warmup_steps, "steps of learning-rate warm-up")
         ->check(CLI::Range(0, 1'000'000))

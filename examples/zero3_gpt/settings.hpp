@@ -35,7 +35,8 @@ struct settings {
     model_config network;
     std::vector<run_settings> runs;
     device_kind device = device_kind::host;
-    std::string text_file;  // empty: the licence texts
+    std::string text_file;     // empty: the licence texts
+    int held_out_windows = 0;  // at most; 0: all
     std::uint64_t seed = 1;
     int steps = 400;
     int warmup_steps = 30;

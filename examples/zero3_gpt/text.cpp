@@ -56,7 +56,8 @@ std::string read_licences(const fs::path& folder) {
     return bytes;
 }
 
-text::text(std::string bytes, int context) : bytes_{std::move(bytes)}, context_{static_cast<std::size_t>(context)} {
+text::text(std::string bytes, int context, int most_held_out)
+    : bytes_{std::move(bytes)}, context_{static_cast<std::size_t>(context)} {
     if (context < 1)
         throw std::invalid_argument("text: context is " + std::to_string(context) + ", allowed is 1 or more");
     const std::size_t window = context_ + 1;
@@ -81,6 +82,11 @@ text::text(std::string bytes, int context) : bytes_{std::move(bytes)}, context_{
         training_begin = end;
     }
     add_training(training_begin, bytes_.size());
+
+    const auto most = static_cast<std::size_t>(most_held_out);
+    if (most == 0 || most >= held_out_starts_.size()) return;
+    for (std::size_t w = 0; w < most; ++w) held_out_starts_[w] = held_out_starts_[w * held_out_starts_.size() / most];
+    held_out_starts_.resize(most);
 }
 
 std::size_t text::training_start(std::size_t window) const {

@@ -31,8 +31,9 @@ struct index_range {
 /// quote each other, so their held-out loss shows the progress of training, not knowledge of English.
 class text {
 public:
-    /// Throws std::invalid_argument if the text is too short for the context.
-    text(std::string bytes, int context);
+    /// Keeps at most `most_held_out` held-out windows, evenly spread; 0 keeps all. Throws std::invalid_argument if the
+    /// text is too short for the context.
+    text(std::string bytes, int context, int most_held_out = 0);
 
     [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
     [[nodiscard]] std::size_t training_windows() const noexcept { return training_windows_; }

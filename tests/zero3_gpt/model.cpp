@@ -17,6 +17,7 @@
 #include "pass.hpp"
 #include "random.hpp"
 #include "support/catch.hpp"
+#include "support/host_targets.hpp"
 
 namespace {
 
@@ -268,6 +269,13 @@ TEST_CASE("a pass has the same bits every time and leaves nothing behind", "[zer
         pass fresh{device, second.network, 2};
         CHECK(second.step(fresh) == loss);
         CHECK(second.gradients == first.gradients);
+    }
+    SECTION("in vectors of any width") {
+        zeropp_test::on_every_target([&](auto) {
+            experiment second{tiny};
+            CHECK(second.step(batch) == loss);
+            CHECK(second.gradients == first.gradients);
+        });
     }
     SECTION("after a larger micro-batch") {
         experiment larger{tiny, 3};

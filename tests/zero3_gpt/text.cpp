@@ -170,6 +170,23 @@ TEST_CASE("every held-out window is seen once, by some rank", "[zero3_gpt][text]
     CHECK(std::set<bytes>(seen.begin(), seen.end()).size() == seen.size());
 }
 
+TEST_CASE("few held-out windows are spread over all of them", "[zero3_gpt][text]") {
+    const std::string source = counting_text(60'000);
+    const text all{source, 32};
+    const auto count = static_cast<int>(all.held_out_windows());
+    for (const int most : {1, 7, count - 1, count, count + 1}) {
+        CAPTURE(most);
+        const text few{source, 32, most};
+        REQUIRE(few.held_out_windows() == static_cast<std::size_t>(std::min(most, count)));
+        CHECK(few.training_windows() == all.training_windows());
+        std::size_t next = 0;  // among all windows
+        for (std::size_t w = 0; w < few.held_out_windows(); ++w) {
+            while (next < all.held_out_windows() && all.held_out_start(next) != few.held_out_start(w)) ++next;
+            REQUIRE(next++ == w * all.held_out_windows() / few.held_out_windows());
+        }
+    }
+}
+
 TEST_CASE("a text comes from a file", "[zero3_gpt][text]") {
     const temporary_folder folder;
     const std::string content{"a\0b\r\nc\xff", 7};

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Trains the largest model that two cores train in hours, in the settings of study.py that are wanted most.
+
+largest.py PROGRAM RUNS RESULTS --seeds N...
+
+PROGRAM is zero3_gpt. AdamW's rate is chosen with seed TUNING_SEED, which no mean includes. Then every setting is trained from one
+seed after another. Each finished training goes into pareto_largest.json in RESULTS, from where a later call takes it up if its
+configuration, arguments and text are equal. Makes pareto_largest.md in RESULTS after each setting of the first seed, and after each
+further seed.
+
+The text is English: the dictionaries of the Debian packages dict-gcide (GPL 3 or later) and dict-wn (WordNet's licence).
+"""
+
+import argparse
+import gzip
+import itertools
+import json
+import pathlib
+import sys
+
+from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, Model, Trainings, entries,
+                   name_of, rows_of, table_of)
+
+DICTIONARIES = [pathlib.Path("/usr/share/dictd", name) for name in ("gcide.dict.dz", "wn.dict.dz")]
+MODEL = Model(layers=5, width=256, steps=2304, context=128, more=("--held-out-windows", "2048"))
+RATES = (1e-3, 2e-3, 4e-3)
+OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model's choice at CONTROL for 1, 2 and 4 islands.
+NAMES = (BASELINE, "ZeRO++", "4+4", "by layer", "signs+three", name_of(2, CONTROL, 4), name_of(4, CONTROL, 4), CONTROL_NAME,
+         "slower blocks")  # Those wanted most come first.
+
+
+class KeptTrainings(Trainings):
+    """Trains, or takes results from `runs` or from the file `kept`. Adds all results to `kept`."""
+
+    def __init__(self, program, runs, text, kept):
+        super().__init__(program, runs, text)
+        self.kept = kept
+        for name, training in (json.loads(kept.read_text()) if kept.exists() else {}).items():
+            if not (runs / f"{name}.made").exists():
+                (runs / f"{name}.json").write_text(json.dumps(training["result"]))
+                (runs / f"{name}.made").write_text(training["made"])
+
+    def __call__(self, *training, **more):
+        result = super().__call__(*training, **more)
+        trainings = {note.stem: {"made": note.read_text(), "result": json.loads(note.with_suffix(".json").read_text())}
+                     for note in sorted(self.runs.glob("*.made"))}
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(training)}" for name, training in trainings.items())
+        part = self.kept.with_suffix(".part")
+        part.write_text(f"{{\n{lines}\n}}\n")
+        part.rename(self.kept)
+        return result
+
+
+def report(page, command, parameters, size, seeds, losses, rows):
+    page.write_text(f"""# Held-out loss of {parameters / 1e6:.1f} million parameters
+
+Made by `{command}`: zero3_gpt, {parameters} parameters, {MODEL.steps} steps, of which {MODEL.steps // WARMUP} warm up, and rates that end at zero.
+All trainings have the same tokens, {MODEL.windows} windows of {MODEL.context} bytes in a step, drawn at random from a text of {size / 1e6:.0f} MB:
+two English dictionaries, Debian's packages dict-gcide (GPL 3 or later) and dict-wn (WordNet's licence). Of these, every tenth chunk of 2 KB
+is held out; a byte of the rest is seen {MODEL.steps * MODEL.tokens() / (0.9 * size):.2f} times on average. Held-out loss is in nats per byte, of 2048
+windows that are spread over all held-out text. Ranks, islands and columns are as in [the comparison of a small model](pareto.md).
+
+{table_of(rows)}
+
+*Difference*: of the held-out loss from bf16's of the same seed, {f"mean of {len(seeds)} seeds and its standard error" if len(seeds) > 1 else "one seed"}.
+bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())}. All trainings have the best
+one. The outer optimizer's rate and momentum are the small model's choice.
+""")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("runs", type=pathlib.Path)
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    args = parser.parse_args()
+    if TUNING_SEED in args.seeds:
+        sys.exit(f"largest.py: --seeds: expected seeds other than {TUNING_SEED}, with which the rate is chosen")
+    args.runs.mkdir(parents=True, exist_ok=True)
+    text = args.runs / "text"
+    text.write_bytes(b"".join(gzip.decompress(file.read_bytes()) for file in DICTIONARIES))
+    train = KeptTrainings(args.program, args.runs, text, args.results / "pareto_largest.json")
+    losses = {rate: train.held_out(f"tuning {rate:g}", Entry(""), TUNING_SEED, rate, MODEL) for rate in RATES}
+    rate = min(losses, key=losses.get)
+    every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
+
+    def make_page(names, seeds):
+        rows = rows_of(train, {name: every[name] for name in names}, seeds, dict.fromkeys(NODES, rate), MODEL)
+        parameters = train(BASELINE, every[BASELINE], seeds[0], rate, MODEL)["parameters"]
+        command = f'bench/pareto/run.sh --largest --seeds "{" ".join(map(str, seeds))}"'
+        report(args.results / "pareto_largest.md", command, parameters, text.stat().st_size, seeds, losses, rows)
+
+    for count in range(1, len(NAMES) + 1):
+        make_page(NAMES[:count], args.seeds[:1])
+    for count in range(2, len(args.seeds) + 1):
+        make_page(NAMES, args.seeds[:count])
+
+
+if __name__ == "__main__":
+    main()
