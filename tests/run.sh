@@ -5,7 +5,7 @@
 #
 #   (nothing)           the tests that a change has to pass first, unoptimised, in eight to sixteen minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               all tests of correctness for this machine, in 35 to 70 minutes; continuous integration does
+#   --all               all tests of correctness for this machine, in 30 to 60 minutes; continuous integration does
 #   --everywhere        what takes longer, or another MPI, processor or Debian. By hand, before a release
 #   --minutes N         with --all: a part is left out if less time is left than its share (default: 80)
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 10)
@@ -14,14 +14,15 @@
 # Parts of --all, in this order, warnings being errors in all of them:
 #   everything   g++, unoptimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
-#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
 #                plans and of the emulated GPU
 #   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
-# and beside the first of them:
+# beside the first of them:
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
+# and beside its tests and PyTorch's, which leave processors idle, as are later parts compiled:
+#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile; and the benchmarks, all four of collectives on emulated GPUs
@@ -65,7 +66,7 @@ left=$build_dir/left_out
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=700 [everything]=2200 [PyTorch]=900 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+declare -A share=([style]=700 [everything]=2100 [PyTorch]=1000 [docs]=700 [asan+ubsan]=500 [tsan]=200 [fuzzing]=200 [JAX]=190)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
@@ -93,26 +94,35 @@ count_assertions() {
         awk '{ assertions += $1; cases += $2 } END { printf "%d test cases, %d assertions", cases, assertions }'
 }
 
-# run_part NAME PRESET [CMAKE_ARGUMENT...]: configures, builds and tests; goes on where it fails.
-run_part() {
-    local name=$1 preset=$2 start=$SECONDS status=passed built
+# build_part NAME PRESET [CMAKE_ARGUMENT...]: configures and builds. Waits for another one that builds the same.
+build_part() {
+    local directory=$build_dir/${1// /-} preset=$2
     shift 2
-    in_time "$name" || return 0
+    {
+        flock 9
+        cmake --preset "$preset" -S "$root" -B "$directory" "$@" && cmake --build "$directory" -j "$(nproc)"
+    } 9>"$directory.lock" </dev/null 2>&1
+}
+
+# run_part NAME PRESET [CMAKE_ARGUMENT...]: configures, builds, calls what `after_build` names, and tests; goes on where it
+# fails.
+run_part() {
+    local name=$1 start=$SECONDS status=passed built
+    if ! in_time "$name"; then
+        ${after_build:-:}
+        return 0
+    fi
     local directory=$build_dir/${name// /-}
     local log=$directory.log
     mkdir -p "$directory"
     rm -f "$directory/Testing/Temporary/LastTest.log"
     printf '\n==== %s ====\n' "$name"
-    if {
-        cmake --preset "$preset" -S "$root" -B "$directory" "$@" &&
-            cmake --build "$directory" -j "$(nproc)"
-    } </dev/null 2>&1 | tee "$log"; then
-        built=$SECONDS
+    build_part "$@" | tee "$log" || status=FAILED
+    built=$SECONDS
+    ${after_build:-:}
+    if [ $status = passed ]; then
         ctest --test-dir "$directory" --output-on-failure --no-tests=error -j 2 </dev/null 2>&1 | tee -a "$log" ||
             status=FAILED
-    else
-        built=$SECONDS
-        status=FAILED
     fi
     row "$name" $status $((SECONDS - start)) "compiled in $((built - start)) s, $(grep -E '^[0-9]+% tests passed' "$log" ||
         echo "did not get as far as its tests") ($(count_assertions "$directory"))"
@@ -185,18 +195,36 @@ if ! cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/^cmake version //p
 fi
 use_ccache
 
+with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
+with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
+fuzzing=(fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-10}")
+# Not every build of clang comes with libFuzzer.
+can_fuzz() {
+    [ -n "$clang" ] && echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+        "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null
+}
 run_fuzzing() {
-    # Not every build of clang comes with libFuzzer.
-    if [ -n "$clang" ] && ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
-        "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
-        left_out "fuzzing: clang-$clang has no libFuzzer here"
+    if can_fuzz; then
+        run_part "${fuzzing[@]}"
     elif [ -n "$clang" ]; then
-        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-10}"
+        left_out "fuzzing: clang-$clang has no libFuzzer here"
     fi
 }
 
-with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
-with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
+# Tests wait, for each other and for time to pass. Meanwhile the site is built and later parts are compiled, at a lower priority.
+work_ahead() {
+    {
+        renice -n 10 -p "$BASHPID" >/dev/null || true
+        run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
+        if [ -n "$clang" ]; then
+            build_part asan+ubsan asan-ubsan "${with_clang[@]}" || true
+            build_part tsan tsan "${with_clang[@]}" || true
+        fi
+        ! can_fuzz || build_part "${fuzzing[@]}" || true
+    } >"$build_dir/ahead.log" 2>&1 &
+    ahead=$!
+}
+
 if [ "$all" = yes ]; then
     # Beside the first builds: a script whose last file is one process's, and PyTorch, which comes over the network, and
     # zeropp_torch, whose C library is one file.
@@ -205,13 +233,13 @@ if [ "$all" = yes ]; then
         timeout --kill-after=10 1500 tests/torch/run.sh --install --build-dir "$build_dir/torch" || true
     } >"$build_dir/beside.log" 2>&1 &
     beside=$!
-    trap 'kill $beside 2>/dev/null || true' EXIT
+    ahead=
+    trap 'kill $beside $ahead 2>/dev/null || true' EXIT
     # First the parts that fail most often.
-    run_part everything ci "${with_gcc[@]}"
+    after_build=work_ahead run_part everything ci "${with_gcc[@]}"
     wait "$beside"
     cat "$build_dir/beside.log"
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch" -- --ignore "$root/tests/torch/test_launchers.py"
-    run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     if [ -n "$clang" ]; then
         run_part asan+ubsan asan-ubsan "${with_clang[@]}"
         run_part tsan tsan "${with_clang[@]}"
@@ -222,6 +250,8 @@ if [ "$all" = yes ]; then
     else
         left_out "JAX: its C library is built by everything"
     fi
+    wait "$ahead"
+    cat "$build_dir/ahead.log"
     left_out "another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels, PTX
           of abilities, other benchmarks on emulated GPUs, the host's code of headers through nvcc: --everywhere" \
         "a GPU: tests/gpu.sh" \

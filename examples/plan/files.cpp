@@ -14,8 +14,6 @@ namespace plan {
 
 namespace {
 
-double of(std::uint64_t bytes) { return static_cast<double>(bytes); }
-
 std::ofstream open(const std::string& file) {
     std::ofstream out(file);
     if (!out) throw std::runtime_error("cannot write " + file);
@@ -89,13 +87,13 @@ void write_json(const settings& s, const prediction& p) {
                      {"inter_site_latency_seconds", s.speed.inter_site.latency_seconds},
                      {"codec_bytes_per_second", s.speed.codec_bytes_per_second}};
     json["compute_seconds"] = {{"forward", s.compute.forward}, {"backward", s.compute.backward}};
-    const double before = of(p.runs.front().by_node.total().inter_node);
+    const auto before = static_cast<double>(p.runs.front().by_node.total().inter_node);
     for (const run& r : p.runs) {
         nlohmann::ordered_json entry{{"name", r.name},
                                      {"bytes_by_rank", json_of(r.sent)},
                                      {"bytes_by_node", json_of(r.by_node)},
                                      {"bytes_by_all", json_of(r.by_all)}};
-        const double now = of(r.by_node.total().inter_node);
+        const auto now = static_cast<double>(r.by_node.total().inter_node);
         if (now > 0) entry["reduction_inter_node"] = before / now;
         if (before > 0) entry["inter_node_savings_percent"] = (before - now) / before * 100;
         entry["seconds"] = {{"forward", json_of(r.time.forward)},
@@ -172,8 +170,9 @@ void write_sweep(const settings& s) {
     out << "EOD\n"
         << "set terminal pngcairo size 960,600\n"
         << "set output '" << s.sweep_file << ".png'\n"
-        << "set title '" << fixed(of(s.elements()) / 1e9, 1) << " billion parameters on " << nodes_text(s.ranks) << ", "
-        << fixed((s.compute.forward + s.compute.backward) * 1e3, 0) << " ms of computation' noenhanced\n"
+        << "set title '" << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion parameters on "
+        << nodes_text(s.ranks) << ", " << fixed((s.compute.forward + s.compute.backward) * 1e3, 0)
+        << " ms of computation' noenhanced\n"
         << "set xlabel 'link of a node, Gbit/s'\nset ylabel 'speed-up over ZeRO-3'\n"
         << "set logscale x\nset grid\nset key autotitle columnhead noenhanced\n"
         << "plot for [c = 2:" << names.size() << "] $speedup using 1:c with linespoints linewidth 1.5, \\\n"
