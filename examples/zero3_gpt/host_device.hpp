@@ -123,8 +123,8 @@ public:
     [[nodiscard]] execution::event record() const { return {}; }
 
 private:
-    /// Calls loop(f), compiled for the widest vectors of the processor. The loop has a copy of f: stores could change f's
-    /// members otherwise, for all that the compiler knows.
+    /// Calls loop(f), compiled for the widest vectors of the processor. The loop has a copy of f, because the compiler
+    /// would take stores for changes of the members of f.
     template <class F, class Loop>
     static void in_wide_vectors(F f, Loop loop) {
         const zeropp::detail::host_target target = zeropp::detail::active_host_target();
