@@ -127,7 +127,7 @@ def refused(rank, size):
             "given an empty one": lambda: zeropp.replica_gather(communicator, full, empty),
             "expected as many shards as full tensors": update([own, own]),
             "expected elements of 16 bits for exact differences, given fp32": update(differences="exact"),
-            "expected weights gathered in 16 bits on the CPU for exact differences, given fp32 on cpu": lambda: zeropp.apply(
+            "expected weights gathered in 16 bits for exact differences, given fp32": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, differences="exact"
             ),
             "differences: expected one of": lambda: zeropp.apply(shard(network()), ranks_per_node=2, differences="int8:256:fp16"),

@@ -9,7 +9,7 @@ The keys of ZeRO++ in `zero_optimization` keep their names, on the host and on G
 A section "zeropp" of the configuration, beside "zero_optimization", has the rest, all of it optional:
 
 - `preset`, or `weights` and `gradients`: formats, as of apply(). The default is the preset "4bit".
-- `differences`: "exact" in place of `weights`, for bf16 and fp16 on the CPU and without hpZ. Every node keeps the weights,
+- `differences`: "exact" in place of `weights`, for bf16 and fp16 and without hpZ. Every node keeps the weights,
   divided over its ranks, and gets their exact changes. Weights have the bits that DeepSpeed's own gathers bring.
 - `ranks_per_node`: by default what the launcher says, LOCAL_WORLD_SIZE or LOCAL_SIZE. `nodes_per_site`, as of apply().
 - `error_feedback`: true adds the error of one reduction to the next one of the same gradients.
@@ -255,9 +255,8 @@ def _install() -> None:
         @functools.wraps(original)
         def partition_parameter(self: Any, parameter: Any) -> None:
             if _settings is not None and _settings.differences is not None:
-                device = torch.device(get_accelerator().current_device_name()).type
                 name = f"a parameter of {parameter.numel()} elements"
-                formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, device, name)
+                formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, name)
             original(self, parameter)
             parameter.ds_zeropp = _settings
             theirs = parameter.all_gather_coalesced

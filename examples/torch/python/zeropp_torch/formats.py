@@ -107,15 +107,10 @@ def difference_format(differences: str) -> str:
     return differences
 
 
-def require_exact(function: str, dtype: Optional[torch.dtype], device: str, name: str) -> None:
-    """Raises ZeroppError unless weights of `dtype` on a `device`, of the unit or parameter `name`, can have exact
-    differences."""
-    gathered = LOSSLESS.get(dtype)
-    if gathered == "fp32" or device != "cpu":
-        raise ZeroppError(
-            f"{function}: expected weights gathered in 16 bits on the CPU for exact differences, given {gathered} on {device} "
-            f"in {name}"
-        )
+def require_exact(function: str, dtype: Optional[torch.dtype], name: str) -> None:
+    """Raises ZeroppError unless weights of `dtype`, of the unit or parameter `name`, can have exact differences."""
+    if LOSSLESS.get(dtype) == "fp32":
+        raise ZeroppError(f"{function}: expected weights gathered in 16 bits for exact differences, given fp32 in {name}")
 
 
 class Chosen(NamedTuple):

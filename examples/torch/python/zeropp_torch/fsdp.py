@@ -124,7 +124,7 @@ def apply(
     formats, by default those of the preset "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all
     formats. `differences`, a format, replaces `weights`: every node keeps the weights that forward gathered, divided over its
     ranks. Forward then sends their changes between nodes, if there are any, and backward sends nothing between nodes. With
-    differences="exact", for weights gathered in 16 bits on the CPU, every weight has the bits of plain FSDP2. Each change takes
+    differences="exact", for weights gathered in 16 bits, every weight has the bits of plain FSDP2. Each change takes
     as many bits as it needs, and the report states the most.
     `replicas`, a key of PRESETS or formats of gradients, is for HSDP and replicate(): zeropp then makes the all-reduce between
     replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit have gradients. With
@@ -185,7 +185,7 @@ def apply(
                 _require_sites(unit, ranks_per_node, nodes_per_site)
             if chosen.differences == formats.EXACT:
                 gathered, _ = units.types_of(unit.groups[0])
-                formats.require_exact("apply", gathered, unit.groups[0].device.type, unit.name)
+                formats.require_exact("apply", gathered, unit.name)
             ranks = units.shard_ranks(unit.groups[0])
             require_places(ranks, Places.of(ranks, ranks_per_node, nodes_per_site))
     _remove(model, sharded)
