@@ -53,10 +53,10 @@ zeropp_status zeropp_encode_exact(zeropp_element element, const void* tensor, ze
                     auto* const to = static_cast<T*>(old);
                     std::uint64_t size = 0;
                     codec::write_exact(exec, zeropp::difference{from, to}, where, room.get(), &size);
-                    *bytes = size;
                     codec::place_exact(exec, where, room.get(), static_cast<std::byte*>(message), size);
-                    codec::each(exec, elements,
-                                [=](std::size_t i) { to[i].bits = zeropp::detail::exact_bits<T>(from[i]); });
+                    // Blocks without changes are not touched.
+                    codec::read_exact(exec, static_cast<const std::byte*>(message), size, where, to);
+                    *bytes = size;
                 } else {
                     throw zeropp::precondition_error(function,
                                                      "elements of the old elements' type or of " +
