@@ -66,7 +66,7 @@ left=$build_dir/left_out
 left_out() { printf 'left out: %s\n' "$@" >>"$left"; }
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=700 [everything]=2100 [PyTorch]=1000 [docs]=700 [asan+ubsan]=500 [tsan]=200 [fuzzing]=200 [JAX]=190)
+declare -A share=([style]=700 [everything]=2400 [PyTorch]=1000 [docs]=700 [asan+ubsan]=500 [tsan]=200 [fuzzing]=200 [JAX]=190)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
@@ -211,10 +211,10 @@ run_fuzzing() {
     fi
 }
 
-# Tests wait, for each other and for time to pass. Meanwhile the site is built and later parts are compiled, at a lower priority.
+# Tests wait, for each other and for time to pass. Meanwhile the site and later parts are built, at the lowest priority.
 work_ahead() {
     {
-        renice -n 10 -p "$BASHPID" >/dev/null || true
+        renice -n 19 -p "$BASHPID" >/dev/null || true
         run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
         if [ -n "$clang" ]; then
             build_part asan+ubsan asan-ubsan "${with_clang[@]}" || true
