@@ -2,8 +2,8 @@
 
     exact_bits.py [--steps N] [--seeds N] [--build-dir DIR] [--results DIR]
 
-One process trains, with fp32 masters, and publishes every step's weights as exact differences from the last step's. A training that has ended
-stays in RESULTS/exact_bits.json, and the next run of this command goes on from there. Writes exact_bits.md beside it.
+One process trains, with fp32 masters, and publishes every step's weights as exact differences from the last step's. A training that
+has ended stays in RESULTS/exact_bits.json, and the next run of this command goes on from there. Writes exact_bits.md beside it.
 Needs zeropp_torch and zstandard.
 """
 
