@@ -11,15 +11,13 @@ further seed.
 The text is English: the dictionaries of the Debian packages dict-gcide (GPL 3 or later) and dict-wn (WordNet's licence).
 """
 
-import argparse
 import gzip
 import itertools
 import json
 import pathlib
-import sys
 
-from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, Model, Trainings, entries,
-                   name_of, rows_of, table_of)
+from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, Model, Trainings, arguments_of,
+                   entries, name_of, rows_of, study_parser, table_of)
 
 DICTIONARIES = [pathlib.Path("/usr/share/dictd", name) for name in ("gcide.dict.dz", "wn.dict.dz")]
 MODEL = Model(layers=5, width=256, steps=2304, context=128, more=("--held-out-windows", "2048"))
@@ -69,15 +67,7 @@ one. The outer optimizer's rate and momentum are the small model's choice.
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("runs", type=pathlib.Path)
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("--seeds", nargs="+", type=int, required=True)
-    args = parser.parse_args()
-    if TUNING_SEED in args.seeds:
-        sys.exit(f"largest.py: --seeds: expected seeds other than {TUNING_SEED}, with which the rate is chosen")
-    args.runs.mkdir(parents=True, exist_ok=True)
+    args = arguments_of(study_parser(__doc__.splitlines()[0]))
     text = args.runs / "text"
     text.write_bytes(b"".join(gzip.decompress(file.read_bytes()) for file in DICTIONARIES))
     train = KeptTrainings(args.program, args.runs, text, args.results / "pareto_largest.json")

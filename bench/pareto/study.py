@@ -374,17 +374,28 @@ def draw(rows, image):
                         HERE / "front.gnuplot"], check=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def study_parser(description):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("runs", type=pathlib.Path)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
-    parser.add_argument("--large", action="store_true", help="train a larger model too")
+    return parser
+
+
+def arguments_of(parser):
+    """The arguments of a study, of which the folder of runs is made."""
     args = parser.parse_args()
     if TUNING_SEED in args.seeds:
-        sys.exit(f"study.py: --seeds: expected seeds other than {TUNING_SEED}, with which rates are chosen")
+        sys.exit(f"{parser.prog}: --seeds: expected seeds other than {TUNING_SEED}, with which rates are chosen")
     args.runs.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+def main():
+    parser = study_parser(__doc__.splitlines()[0])
+    parser.add_argument("--large", action="store_true", help="train a larger model too")
+    args = arguments_of(parser)
     train = Trainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES))
     tuned = tune(train)
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
