@@ -23,7 +23,8 @@ import zeropp_torch as zeropp
 import zstandard
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "torch"))
+sys.path[:0] = [str(ROOT / "examples" / "torch"), str(ROOT / "bench")]
+from results_json import write  # noqa: E402
 from tasks import Text  # noqa: E402
 
 LAYERS, WIDTH, BATCH = 7, 256, 8
@@ -193,7 +194,7 @@ def main() -> None:
             if str(seed) in of_setting:
                 continue
             of_setting[str(seed)] = train(setting, seed, args.steps, args.build_dir)
-            kept.write_text(json.dumps(results, indent=1) + "\n")
+            write(kept, results)
             (args.results / "exact_bits.md").write_text(page(results["trainings"], args.steps))
             print(key_of(setting), seed, of_setting[str(seed)], flush=True)
 
