@@ -21,7 +21,7 @@ import results_json  # noqa: E402
 from report import table  # noqa: E402
 
 LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
-MODES = ("FSDP2", "HSDP", "DDP")
+MODES = ("FSDP2", "HSDP", "DDP", "DeepSpeed")
 TASKS = {"text": "GPT", "digits": "vision transformer"}
 
 
@@ -58,7 +58,8 @@ def run_beside(runs, run, preset):
 
 
 def formats_of(run):
-    return "torch's own" if run["preset"] == "none" else run["preset"]
+    own = "DeepSpeed's own" if run["mode"] == "DeepSpeed" else "torch's own"
+    return own if run["preset"] == "none" else run["preset"]
 
 
 def rows_of(runs):
@@ -104,7 +105,7 @@ def page(results):
     every = runs_in(results)
     runs = sorted(medians(every), key=lambda run: (list(LINKS).index(run["links"]), run["task"] != "text", MODES.index(run["mode"])))
     turns = len([r for r in every if r["links"] == "loopback"]) // max(1, len([r for r in runs if r["links"] == "loopback"]))
-    heads = ["links", "model", "", "formats", "ms a step", "speed-up over 16bit", "over torch's own", "MB across nodes, sent by node 0", "fewer"]
+    heads = ["links", "model", "", "formats", "ms a step", "speed-up over 16bit", "over its own", "MB across nodes, sent by node 0", "fewer"]
     heads += ["held-out loss", "difference"]
     plots = ""
     for links in ("200mbit", "1gbit"):
@@ -117,12 +118,14 @@ def page(results):
 Made by {commands(runs)}, on 2 cores ({cpu}), which all ranks share: a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
-fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
-of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
+fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. DeepSpeed 0.19.8 is its
+ZeRO-3 in bf16, with hpZ. `exact` is exact differences of weights, with the gradients of a preset. Nodes are network namespaces with
+shaped links. Steps are medians, without those after an evaluation, which has sent the exact differences; bytes are those of a node's
+interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
 Of several runs in turns ({turns} of each on loopback, elsewhere `--rounds`) the median is shown, of two the slower.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's
-own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs
+or DeepSpeed's own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs
 the first column is the one to expect.
 
 {table(heads, list(rows_of(runs)))}

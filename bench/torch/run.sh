@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Trains with PyTorch on 2 nodes x 2 ranks, network namespaces with shaped links, and on loopback: a GPT of 10 million
-# parameters with FSDP2, HSDP and DDP, and a vision transformer, each with and without zeropp. Measures the time of a call from
-# Python. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
+# parameters with FSDP2, HSDP, DDP and DeepSpeed, and a vision transformer, each with and without zeropp. Measures the time of a
+# call from Python. Installs PyTorch and the package as tests/torch/run.sh does, for DeepSpeed with its --launchers. Needs root.
 #
 #   bench/torch/run.sh [--steps N] [--links LINKS] [--modes MODES] [--rounds N] [--build-dir DIR] [--results DIR]
 #
 #   --steps N         of each training (default: 40)
 #   --links LINKS     which to measure, of "200mbit 1gbit loopback"; the results keep the others (default: all)
-#   --modes MODES     which to measure, of "FSDP2 HSDP DDP"; the results keep the others (default: all)
+#   --modes MODES     which to measure, of "FSDP2 HSDP DDP DeepSpeed"; the results keep the others (default: all)
 #   --rounds N        how often each training runs, in turns; the page has the run of the median (default: 1, and 5 on loopback)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --results DIR     where torch.md and the rest go (default: bench/results)
@@ -15,14 +15,16 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value steps 40
 value links "200mbit 1gbit loopback"
-value modes "FSDP2 HSDP DDP"
+value modes "FSDP2 HSDP DDP DeepSpeed"
 value rounds ''
 folder build_dir "$root/build/torch"
 folder results "$root/bench/results"
 parse_options "$@"
 
 require_packages iproute2 util-linux openmpi-bin python3 gnuplot-nox
-"$root/tests/torch/run.sh" --build-dir "$build_dir" -- -k test_what_cannot_be_done
+launchers=()
+[[ $modes != *DeepSpeed* ]] || launchers=(--launchers)
+"$root/tests/torch/run.sh" --build-dir "$build_dir" --install "${launchers[@]}"
 here=$root/bench/torch
 python=$build_dir/venv/bin/python
 scratch=$(mktemp -d)
@@ -33,7 +35,7 @@ read -ra wanted_links <<<"$links"
 read -ra wanted_modes <<<"$modes"
 command="bench/torch/run.sh --steps $steps"
 [ "$links" = "200mbit 1gbit loopback" ] || command+=" --links \"$links\""
-[ "$modes" = "FSDP2 HSDP DDP" ] || command+=" --modes \"$modes\""
+[ "$modes" = "FSDP2 HSDP DDP DeepSpeed" ] || command+=" --modes \"$modes\""
 [ -z "$rounds" ] || command+=" --rounds $rounds"
 "$python" "$here/report.py" forget "$results" "$links" "$modes"
 
@@ -42,8 +44,9 @@ train() {
     local links=$1 task=$2 mode=$3 preset=$4 interfaces=() program
     shift 4
     echo "== $links, $task, $mode, $preset"
-    program=("$root/examples/torch/train.py" --preset "$preset" --layers 3 --steps "$steps" --json "$scratch/run.json" "$@")
+    program=("$root/examples/torch/train.py" --preset "${preset#exact, }" --layers 3 --steps "$steps" --json "$scratch/run.json" "$@")
     [ "$mode" = FSDP2 ] || program+=("--${mode,,}")
+    [[ $preset != exact* ]] || program+=(--exact)
     if [ "$links" = loopback ]; then
         GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 4 "${program[@]}"
     else
@@ -57,7 +60,7 @@ train() {
 
 # In turns, so that a machine that becomes slower meanwhile slows all.
 for link in "${wanted_links[@]}"; do
-    presets=(none 16bit 8bit 6bit 4bit)
+    presets=(none 16bit 8bit 6bit 4bit "exact, 16bit" "exact, 4bit")
     times=${rounds:-1}
     if [ "$link" = loopback ]; then
         presets=(none lossless)
@@ -67,6 +70,7 @@ for link in "${wanted_links[@]}"; do
         for mode in "${wanted_modes[@]}"; do
             [ "$link$mode" != loopbackHSDP ] || continue
             for preset in "${presets[@]}"; do
+                [[ $preset != exact* || $mode = FSDP2 || $mode = HSDP ]] || continue
                 train "$link" text "$mode" "$preset" --width 512 --batch 2
             done
         done

@@ -1,8 +1,9 @@
-"""Trains a byte-level GPT, or a vision transformer, with FSDP2, HSDP or DDP and zeropp's collectives:
+"""Trains a byte-level GPT, or a vision transformer, with FSDP2, HSDP, DDP or DeepSpeed and zeropp's collectives:
 
     torchrun --nproc-per-node 4 train.py --ranks-per-node 2
 
-Prints what is quantized, the loss, and what has crossed nodes. Run it with --preset none to compare.
+Prints what is quantized, the loss, and what has crossed nodes. Run it with --preset none to compare; --exact --preset none
+has the same losses to the bit.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
     parser.add_argument("--nodes-per-site", type=int, help="nodes that share a site (default: all)")
     parser.add_argument("--preset", default="4bit", choices=[*zeropp.PRESETS, "none"])
-    parser.add_argument("--exact", action="store_true", help="exact differences of weights, and torch's gradients, in place of a preset")
+    parser.add_argument("--exact", action="store_true", help="exact differences of weights; only gradients have the preset's formats")
     parser.add_argument("--ddp", action="store_true", help="DDP in place of FSDP2")
     parser.add_argument("--hsdp", action="store_true", help="shards within a node, replicas on all nodes")
+    parser.add_argument("--deepspeed", action="store_true", help="DeepSpeed's ZeRO-3, with hpZ")
     parser.add_argument("--no-secondary", action="store_true", help="gather weights from all ranks in the backward pass, too")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--layers", type=int, default=4)
@@ -50,7 +52,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", help="write times and losses to this file")
     parser.add_argument("--digits", action="store_true", help="a vision transformer on scikit-learn's digits")
     parser.add_argument("--text", help="a file to train on (default: the system's licence texts)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.ddp + args.hsdp + args.deepspeed > 1:
+        parser.error("expected one of --ddp, --hsdp and --deepspeed, given several")
+    if args.exact and (args.ddp or args.deepspeed):
+        parser.error("--exact: expected FSDP2 or --hsdp, given --ddp or --deepspeed")
+    return args
 
 
 def held_out_loss(model: nn.Module, task: Text | Digits) -> float:
@@ -79,19 +86,39 @@ def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Modul
     else:
         mesh = init_device_mesh("cpu", (size,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    secondary = per_node if 1 < per_node < size and not args.no_secondary and not args.hsdp else None
+    # With exact differences, all nodes keep the weights without hpZ.
+    secondary = per_node if 1 < per_node < size and not (args.no_secondary or args.hsdp or args.exact) else None
     for layer in model.layers:
         zeropp.fully_shard(layer, mesh=mesh, mp_policy=policy, secondary=secondary)
     zeropp.fully_shard(model, mesh=mesh, mp_policy=policy)
-    if args.preset != "none":
-        if args.exact:
-            chosen = {"differences": "exact", "gradients": None}
-        else:
-            chosen = {"preset": args.preset, "replicas": args.preset if args.hsdp else None}
-        report = zeropp.apply(model, **places, **chosen)
+    preset = None if args.preset == "none" else args.preset
+    if args.exact or preset:
+        chosen = {"differences": "exact", "gradients": preset} if args.exact else {"preset": preset}
+        report = zeropp.apply(model, **places, **chosen, replicas=preset if args.hsdp else None)
         if dist.get_rank() == 0:
             print(report)
     return model
+
+
+def deepspeed_engine(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Module:
+    """DeepSpeed's engine, with the preset's formats."""
+    import deepspeed
+    import zeropp_torch.deepspeed  # before deepspeed.initialize  # noqa: F401
+
+    quantized = args.preset != "none"
+    zero = {
+        "stage": 3, "stage3_param_persistence_threshold": 0,
+        "zero_hpz_partition_size": 1 if args.no_secondary else per_node,
+        "zero_quantized_weights": quantized, "zero_quantized_gradients": quantized,
+    }
+    config = {
+        "train_micro_batch_size_per_gpu": args.batch, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
+        "zero_optimization": zero,
+    }
+    if quantized:
+        config["zeropp"] = {"preset": args.preset, "ranks_per_node": per_node, "nodes_per_site": args.nodes_per_site}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
 
 
 def main() -> None:
@@ -103,33 +130,41 @@ def main() -> None:
 
     torch.manual_seed(0)
     task = Digits() if args.digits else Text(args.text)
-    model = shard(task.model(args.layers, args.width), per_node, args)
+    model = (deepspeed_engine if args.deepspeed else shard)(task.model(args.layers, args.width), per_node, args)
     draws = torch.Generator().manual_seed(rank)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    optimizer = None if args.deepspeed else torch.optim.AdamW(model.parameters(), lr=args.lr)
+    evaluated = max(1, args.steps // 10)
     seconds: list[float] = []
     curve = []  # (seconds of training, held-out loss)
-    counted = args.preset != "none" and not args.ddp
+    counted = (args.exact or args.preset != "none") and not args.ddp
+    stats = zeropp.deepspeed.stats if args.deepspeed else zeropp.stats
     sent = 0
     for step in range(1, args.steps + 1):
-        before = zeropp.stats(model).inter_node if counted else 0
+        before = stats(model).inter_node if counted else 0
         start = time.monotonic()
         inputs, targets = task.batch(args.batch, draws)
         loss = task.loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        if optimizer is None:
+            model.backward(loss)
+            model.step()
+        else:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
         seconds.append(time.monotonic() - start)
-        sent += zeropp.stats(model).inter_node - before if counted else 0
-        if step % max(1, args.steps // 10) == 0:
+        sent += stats(model).inter_node - before if counted else 0
+        if step % evaluated == 0:
             mean = mean_of_ranks(loss)
             curve.append((sum(seconds), held_out_loss(model, task)))
+            # A step after an evaluation need not send the weights again.
+            milliseconds = 1000 * statistics.median(s for i, s in enumerate(seconds) if i % evaluated != 0 or evaluated == 1)
             if rank == 0:
-                milliseconds = statistics.median(seconds) * 1000
                 print(f"step {step}: loss {mean:.4f}, held out {curve[-1][1]:.4f}, {milliseconds:.0f} ms a step")
     if rank == 0 and counted:
-        print(f"rank 0 has sent {sent / args.steps / 1e6:.3f} MB across nodes in a step")
+        in_evaluation = (stats(model).inter_node - sent) / len(curve)
+        print(f"rank 0 has sent {sent / args.steps / 1e6:.3f} MB across nodes in a step, {in_evaluation / 1e6:.3f} MB in an evaluation")
     if rank == 0 and args.json:
-        result = {"ms": statistics.median(seconds) * 1000, "curve": curve}
+        result = {"ms": milliseconds, "curve": curve}
         pathlib.Path(args.json).write_text(json.dumps(result))
     # No rank may close its connections while another uses them. The process ends without destroy_process_group, which may wait for
     # ever: gloo's thread waits for Python.

@@ -13,7 +13,7 @@ TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 @pytest.mark.parametrize(
     "size, per_node, arguments",
-    [(4, 2, []), (2, 1, ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"]), (2, 1, ["--digits", "--steps", "40"])],
+    [(4, 2, []), (2, 1, ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"]), (2, 1, ["--digits", "--exact", "--steps", "40"])],
 )
 def test_the_example_trains(size, per_node, arguments, tmp_path):
     if "--digits" in arguments:
