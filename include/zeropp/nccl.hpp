@@ -5,3 +5,7 @@
 #include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/transport/nccl.hpp>
 #include <zeropp/zeropp.hpp>
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+#include <zeropp/transport/nccl_workspace.hpp>
+#endif

@@ -82,6 +82,8 @@ struct clique {
         int called = 0;
     };
     std::map<std::vector<int>, std::shared_ptr<shrinking>> shrinks;
+
+    std::map<int, std::vector<std::size_t>> windows;  // sizes of those that a rank has registered, in order
 };
 
 }  // namespace
@@ -106,6 +108,14 @@ struct ncclComm {
     int times_in_progress = 0;
 };
 
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+struct ncclWindow_vidmem {
+    ncclComm_t comm;
+    std::byte* memory;
+    std::size_t bytes;
+};
+#endif
+
 namespace zeropp_test::simt {
 namespace {
 
@@ -125,6 +135,23 @@ struct network {
     std::map<std::string, ncclResult_t> injected;
     std::map<std::string, ncclResult_t> later;
     bool calls_hang = false;
+    std::set<void*> allocated;  // by ncclMemAlloc
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+    std::map<ncclWindow_t, std::unique_ptr<ncclWindow_vidmem>> windows;
+
+    /// Whether all that is sent and received lies in windows of the communicator.
+    bool in_windows(ncclComm_t comm, const part& p) const {
+        const auto covered = [&](const transfer& t) {
+            const auto* const first = static_cast<const std::byte*>(t.memory);
+            return std::any_of(windows.begin(), windows.end(), [&](const auto& w) {
+                const ncclWindow_vidmem& of = *w.second;
+                return of.comm == comm && first >= of.memory && first + t.bytes <= of.memory + of.bytes;
+            });
+        };
+        return std::all_of(p.sends.begin(), p.sends.end(), covered) &&
+               std::all_of(p.receives.begin(), p.receives.end(), covered);
+    }
+#endif
 };
 
 /// Only while no other thread is inside the device.
@@ -305,6 +332,9 @@ ncclResult_t add(ncclComm_t comm, cudaStream_t stream, part p) {
             }
         }
     }
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+    if (the_network().in_windows(comm, p)) work::count("a call in windows");
+#endif
     if (group_depth == 0) {
         enqueue(comm, stream, std::move(p));
         return ncclSuccess;
@@ -639,9 +669,74 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 }
 #endif
 
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+    const ncclResult_t code = nccl_entry_point("ncclMemAlloc", nullptr, [](network&) { return ncclSuccess; });
+    if (code != ncclSuccess) return code;
+    if (cudaMalloc(memory, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+    simt::work::alone([&] { simt::the_network().allocated.insert(*memory); });
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* memory) {
+    const ncclResult_t code = nccl_entry_point("ncclMemFree", nullptr, [&](network& n) {
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+        const auto of_memory = [&](const auto& window) { return window.second->memory == memory; };
+        if (std::any_of(n.windows.begin(), n.windows.end(), of_memory)) {
+            return simt::fault("ncclMemFree: the memory is a window");
+        }
+#endif
+        return n.allocated.erase(memory) == 1 ? ncclSuccess : simt::fault("ncclMemFree: not from ncclMemAlloc");
+    });
+    if (code == ncclSuccess) cudaFree(memory);
+    return code;
+}
+
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window, int flags) {
+    return nccl_entry_point("ncclCommWindowRegister", comm, [&](network& n) {
+        if (flags != NCCL_WIN_COLL_SYMMETRIC || !n.allocated.contains(memory)) {
+            return simt::fault("ncclCommWindowRegister: no memory of ncclMemAlloc for a symmetric window");
+        }
+        auto& sizes = comm->ranks->windows;
+        const std::size_t index = sizes[comm->rank].size();
+        sizes[comm->rank].push_back(bytes);
+        simt::work::changed();
+        return simt::wait_or_leave(comm, [comm, &sizes, index, memory, bytes, window, &n] {
+            for (int r = 0; r != comm->ranks->size(); ++r) {
+                if (sizes[r].size() <= index) return false;
+            }
+            for (int r = 0; r != comm->ranks->size(); ++r) {
+                if (sizes[r][index] != bytes) simt::fault("ncclCommWindowRegister: ranks have other sizes");
+            }
+            auto made = std::make_unique<ncclWindow_vidmem>(comm, static_cast<std::byte*>(memory), bytes);
+            *window = made.get();
+            n.windows.emplace(made.get(), std::move(made));
+            return true;
+        });
+    });
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+    return nccl_entry_point("ncclCommWindowDeregister", comm, [&](network& n) {
+        const auto found = n.windows.find(window);
+        if (found == n.windows.end() || found->second->comm != comm) {
+            return simt::fault("ncclCommWindowDeregister: no window of this communicator");
+        }
+        n.windows.erase(found);
+        return ncclSuccess;
+    });
+}
+#endif
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    return nccl_entry_point("ncclCommDestroy", comm, [&](network&) {
+    return nccl_entry_point("ncclCommDestroy", comm, [&](network& n) {
         if (simt::group_depth != 0) return simt::fault("ncclCommDestroy in a group that is still open");
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+        const auto of_comm = [&](const auto& window) { return window.second->comm == comm; };
+        if (std::any_of(n.windows.begin(), n.windows.end(), of_comm)) {
+            return simt::fault("ncclCommDestroy: a window is registered");
+        }
+#endif
         for (const auto& place : comm->places) simt::work::run_through(place);
         simt::wait_for_graphs(comm);
         simt::end(comm);
@@ -663,6 +758,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return nccl_entry_point("ncclCommAbort", comm, [&](network& n) {
         if (simt::group_depth != 0) return simt::fault("ncclCommAbort in a group that is still open");
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+        std::erase_if(n.windows, [&](const auto& window) { return window.second->comm == comm; });
+#endif
         simt::end(comm);
         // The others lose a connection.
         for (const ncclComm_t other : comm->ranks->comms) {

@@ -103,6 +103,18 @@ public:
         });
     }
 
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+    /// Registers `bytes` bytes from ncclMemAlloc as a symmetric window, for nccl_workspace. Collective, with equal
+    /// `bytes`; blocks the caller. The transport must outlive the window.
+    detail::nccl_window register_window(void* memory, std::size_t bytes) {
+        state_->check();
+        ncclWindow_t window = nullptr;
+        state_->settle(ncclCommWindowRegister(state_->comm, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+        return detail::nccl_window(window, {state_.get()});
+    }
+#endif
+
     /// Transport of `members`: ranks of this one, in their new order. Blocks the caller. Throws precondition_error if
     /// `members` lacks this rank.
     nccl_transport split(std::span<const int> members) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -259,6 +260,20 @@ struct nccl_family::state {
         settle(code, call);
     }
 };
+
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+/// Ends the registration of a window. The communicator of `of` has not ended, or a failure has aborted it with its
+/// windows.
+struct end_of_window {
+    const nccl_family::state* of;
+
+    void operator()(ncclWindow_t window) const {
+        if (of->comm != nullptr) ncclCommWindowDeregister(of->comm, window);
+    }
+};
+/// A registered window. Null if NCCL makes no use of it.
+using nccl_window = std::unique_ptr<std::remove_pointer_t<ncclWindow_t>, end_of_window>;
+#endif
 
 inline void nccl_family::fail(std::exception_ptr cause) {
     failure.set(std::move(cause));
