@@ -13,11 +13,10 @@ The text is English: the dictionaries of the Debian packages dict-gcide (GPL 3 o
 
 import gzip
 import itertools
-import json
 import pathlib
 
-from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, Model, Trainings, arguments_of,
-                   entries, name_of, rows_of, study_parser, table_of)
+from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Model,
+                   arguments_of, entries, name_of, rows_of, study_parser, table_of)
 
 DICTIONARIES = [pathlib.Path("/usr/share/dictd", name) for name in ("gcide.dict.dz", "wn.dict.dz")]
 MODEL = Model(layers=5, width=256, steps=2304, context=128, more=("--held-out-windows", "2048"))
@@ -25,28 +24,6 @@ RATES = (1e-3, 2e-3, 4e-3)
 OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model's choice at CONTROL for 1, 2 and 4 islands.
 NAMES = (BASELINE, "ZeRO++", "4+4", "by layer", "signs+three", name_of(2, CONTROL, 4), name_of(4, CONTROL, 4), CONTROL_NAME,
          "slower blocks")  # Those wanted most come first.
-
-
-class KeptTrainings(Trainings):
-    """Trains, or takes results from `runs` or from the file `kept`. Adds all results to `kept`."""
-
-    def __init__(self, program, runs, text, kept):
-        super().__init__(program, runs, text)
-        self.kept = kept
-        for name, training in (json.loads(kept.read_text()) if kept.exists() else {}).items():
-            if not (runs / f"{name}.made").exists():
-                (runs / f"{name}.json").write_text(json.dumps(training["result"]))
-                (runs / f"{name}.made").write_text(training["made"])
-
-    def __call__(self, *training, **more):
-        result = super().__call__(*training, **more)
-        trainings = {note.stem: {"made": note.read_text(), "result": json.loads(note.with_suffix(".json").read_text())}
-                     for note in sorted(self.runs.glob("*.made"))}
-        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(training)}" for name, training in trainings.items())
-        part = self.kept.with_suffix(".part")
-        part.write_text(f"{{\n{lines}\n}}\n")
-        part.rename(self.kept)
-        return result
 
 
 def report(page, command, parameters, size, seeds, losses, rows):

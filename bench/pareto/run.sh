@@ -3,7 +3,7 @@
 # installs missing packages (Debian and Ubuntu), or names them where it may not. On two cores that also did other work, it built
 # for two minutes, chose rates for 35 minutes, and trained for 25 minutes from each seed.
 #
-#   bench/pareto/run.sh [--seeds "2 3 4"] [--large | --largest] [--build-dir DIR] [--runs DIR] [--results DIR]
+#   bench/pareto/run.sh [--seeds "2 3 4"] [--large | --largest | --fine-tuning] [--build-dir DIR] [--runs DIR] [--results DIR]
 #
 #   --seeds "N..."    seeds of the comparison (default: "2 3 4"); rates are chosen with seed 1
 #   --large           trains a larger model too: three trainings and four from each seed, of two minutes each
@@ -11,6 +11,8 @@
 #                     from each seed, which should take less than 20 minutes each (computed, not measured), so seven hours for
 #                     two seeds. The settings wanted most come first. It takes up results of pareto_largest.json, to which
 #                     it adds each finished training, so that it can be stopped at any time
+#   --fine-tuning     fine-tunes the larger model alone: a training, three that choose a rate, and seven from each seed, of a minute
+#                     each. It takes up results of fine_tuning.json, and adds each finished training
 #   --build-dir DIR   where to build (default: build/bench)
 #   --runs DIR        configurations and results; a result there with equal configuration and arguments is used again
 #                     (default: build/pareto)
@@ -21,19 +23,23 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value seeds "2 3 4"
 flag large
 flag largest
+flag fine_tuning
 folder build_dir "$root/build/bench"
 folder runs "$root/build/pareto"
 folder results "$root/bench/results"
 parse_options "$@"
-[ "$large$largest" != yesyes ] || options_wrong "--large and --largest: expected one of them, given both"
+[[ $large$largest$fine_tuning != *yes*yes* ]] || options_wrong "expected one of --large, --largest and --fine-tuning, given several"
 
 require_packages gnuplot-nox
 build_programs "$build_dir" zero3_gpt
 program=$build_dir/examples/zero3_gpt/zero3_gpt
 read -ra seeds <<<"$seeds"
-if [ "$largest" = yes ]; then
+study=study
+[ "$largest" = no ] || study=largest
+[ "$fine_tuning" = no ] || study=fine_tuning
+if [ "$study" != study ]; then
     require_packages dict-gcide dict-wn
-    python3 "$root/bench/pareto/largest.py" "$program" "$runs/largest" "$results" --seeds "${seeds[@]}"
+    python3 "$root/bench/pareto/$study.py" "$program" "$runs/$study" "$results" --seeds "${seeds[@]}"
     exit
 fi
 larger=()

@@ -25,6 +25,7 @@ import tempfile
 import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import results_json  # noqa: E402
 from report import table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
@@ -149,11 +150,14 @@ class Trainings:
     """Trains on a text with a program, or takes earlier results."""
 
     def __init__(self, program, runs, text):
-        self.program, self.runs, self.text = program, runs, text
+        self.program, self.runs, self.text = program.resolve(), runs.resolve(), text.resolve()
         self.digest = hashlib.sha256(self.text.read_bytes()).hexdigest()
 
+    def prepare(self):
+        """Is called before a training whose result is not there yet."""
+
     def __call__(self, name, entry, seed, rate, model=SMALL, warmup=WARMUP):
-        """The result of one training."""
+        """The result of one training, which runs in the folder of runs."""
         config = {
             "train_micro_batch_size_per_gpu": model.windows // entry.ranks,
             "gradient_clipping": 1.0,
@@ -167,18 +171,40 @@ class Trainings:
         result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
         made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
         if not (result.exists() and note.exists() and note.read_text() == made):
+            self.prepare()
             print(f"{name}, seed {seed}", flush=True)
             settings, part = result.with_suffix(".config"), result.with_suffix(".part")
             settings.write_text(json.dumps(config, indent=2))
             # Ranks fill the cores, so more BLAS threads would only disturb.
             subprocess.run([self.program, settings, "--text", self.text, *given, "--json", part], check=True,
-                           stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+                           cwd=self.runs, stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
             part.rename(result)
             note.write_text(made)
         return json.loads(result.read_text())
 
     def held_out(self, *training, **more):
         return self(*training, **more)["runs"][0]["held_out_loss"]
+
+
+class KeptTrainings(Trainings):
+    """Trains, or takes results from `runs` or from the file `kept`. Adds all results to `kept`."""
+
+    def __init__(self, program, runs, text, kept):
+        super().__init__(program, runs, text)
+        self.kept = kept
+        for name, training in (json.loads(kept.read_text()) if kept.exists() else {}).items():
+            if not (runs / f"{name}.made").exists():
+                (runs / f"{name}.json").write_text(json.dumps(training["result"]))
+                (runs / f"{name}.made").write_text(training["made"])
+
+    def __call__(self, *training, **more):
+        result = super().__call__(*training, **more)
+        trainings = {note.stem: {"made": note.read_text(), "result": json.loads(note.with_suffix(".json").read_text())}
+                     for note in sorted(self.runs.glob("*.made"))}
+        part = self.kept.with_suffix(".part")
+        results_json.write(part, trainings)
+        part.rename(self.kept)
+        return result
 
 
 def tune(train):

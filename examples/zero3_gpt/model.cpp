@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -20,7 +21,7 @@ void check_size(std::string_view name, int value, int largest) {
 
 }  // namespace
 
-model::model(model_config config) : config_{config} {
+model::model(model_config config, const std::string& weights) : config_{config} {
     // These bounds keep every matrix dimension within CBLAS's int.
     check_size("layers", config.layers, 1024);
     check_size("heads", config.heads, 1024);
@@ -29,6 +30,16 @@ model::model(model_config config) : config_{config} {
     if (config.width % config.heads != 0) {
         throw std::invalid_argument("model: width is " + std::to_string(config.width) +
                                     ", allowed are multiples of heads, which is " + std::to_string(config.heads));
+    }
+    for (int unit = 0; !weights.empty() && unit < units(); ++unit) {
+        const std::string file = weights + "." + std::to_string(unit) + ".weights.fp32";
+        std::vector<float>& own = given_.emplace_back(unit_parameters(unit));
+        std::ifstream in(file, std::ios::binary);
+        in.read(reinterpret_cast<char*>(own.data()), static_cast<std::streamsize>(own.size() * sizeof(float)));
+        if (!in || in.peek() != std::ifstream::traits_type::eof()) {
+            throw std::invalid_argument("model: expected a file of " + std::to_string(own.size()) +
+                                        " weights in fp32, given " + file);
+        }
     }
 }
 
@@ -81,6 +92,10 @@ void model::initialise(int unit, std::uint64_t seed, std::span<float> weights) c
         throw std::invalid_argument("model: unit " + std::to_string(unit) + " has " +
                                     std::to_string(unit_parameters(unit)) + " parameters, given room for " +
                                     std::to_string(weights.size()));
+    }
+    if (!given_.empty()) {
+        std::ranges::copy(given_[static_cast<std::size_t>(unit)], weights.begin());
+        return;
     }
     const auto fill_normal = [&](float* part, std::size_t count, float deviation) {
         const auto first = static_cast<std::size_t>(part - weights.data());

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace zero3_gpt {
@@ -56,15 +57,15 @@ struct head_parameters {
     Float* norm_bias;  // [width]
 };
 
-/// Shapes and initial weights of a byte-level GPT: pre-LayerNorm blocks, learned positions, untied head. Owns no
-/// weights.
+/// Shapes and initial weights of a byte-level GPT: pre-LayerNorm blocks, learned positions, untied head.
 ///
 /// Parameters come in units, which ZeRO-3 gathers and reduces one at a time: embeddings, each block, head. A unit's
 /// parameters are one contiguous array, in the order of the structs above.
 class model {
 public:
-    /// Throws std::invalid_argument with the wrong value and the allowed ones.
-    explicit model(model_config config);
+    /// Reads the initial weights from files that --dump has written; `weights` is FOLDER/RUN. If it is empty, initial
+    /// weights are random. Throws std::invalid_argument with the wrong value and the allowed ones.
+    explicit model(model_config config, const std::string& weights = {});
 
     [[nodiscard]] const model_config& config() const noexcept { return config_; }
     [[nodiscard]] int units() const noexcept { return config_.layers + 2; }
@@ -76,14 +77,16 @@ public:
     /// embeddings, biases and LayerNorm.
     [[nodiscard]] std::vector<unit_tensor> tensors(int unit) const;
 
-    /// GPT-2's initial weights: normal with deviation 0.02, divided by sqrt(2 layers) for the two projections onto the
-    /// residual stream; gains one, biases zero. The bits are equal on every rank and machine.
+    /// The unit's initial weights. Random weights are GPT-2's: normal with deviation 0.02, divided by
+    /// sqrt(2 layers) for the two projections onto the residual stream; gains one, biases zero. The bits are
+    /// equal on every rank and machine.
     void initialise(int unit, std::uint64_t seed, std::span<float> weights) const;
 
 private:
     void check_unit(int unit) const;
 
     model_config config_;
+    std::vector<std::vector<float>> given_;  // initial weights of units; empty: random ones
 };
 
 /// Cuts a unit's flat array into its tensors; `Float` is float (gradients) or const float (weights).

@@ -45,6 +45,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     app.add_option("--device", device, "where ranks compute")
         ->check(CLI::IsMember({"host", "cuda"}))
         ->capture_default_str();
+    app.add_option(
+        "--weights", s.weights,
+        "FOLDER/RUN: begin with the weights of RUN that --dump has written into FOLDER (default: random ones)");
     app.add_option("--text", s.text_file, "text to train on (default: the system's licence texts)");
     app.add_option("--held-out-windows", s.held_out_windows,
                    "at most as many windows of held-out text, evenly spread (default: all)")

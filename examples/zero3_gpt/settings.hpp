@@ -35,6 +35,7 @@ struct settings {
     model_config network;
     std::vector<run_settings> runs;
     device_kind device = device_kind::host;
+    std::string weights;       // that training begins with, as `model` takes them
     std::string text_file;     // empty: the licence texts
     int held_out_windows = 0;  // at most; 0: all
     std::uint64_t seed = 1;

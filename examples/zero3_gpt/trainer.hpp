@@ -27,7 +27,7 @@ namespace zero3_gpt {
 struct workload {
     /// Throws if a setting or a quantizer's name is wrong.
     explicit workload(const settings& s)
-        : network(s.network),
+        : network(s.network, s.weights),
           words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context, s.held_out_windows) {
         for (const run_settings& run : s.runs) {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,11 @@ std::vector<float> read_floats(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("a dump holds the step's weights and rank 0's own gradients", "[zero3_gpt]") {
+TEST_CASE("a dump holds the step's weights and rank 0's own gradients, and training begins with its weights",
+          "[zero3_gpt]") {
     const folder dumps;
-    const workload work = short_work({.layers = 1, .heads = 2, .width = 16, .context = 8});
+    const model_config shape{.layers = 1, .heads = 2, .width = 16, .context = 8};
+    const workload work = short_work(shape);
     settings s;
     s.runs.push_back({"plain", {}});
     s.runs.front().config.train_micro_batch_size_per_gpu = 2;
@@ -77,4 +80,20 @@ TEST_CASE("a dump holds the step's weights and rank 0's own gradients", "[zero3_
         CHECK(read_floats(stem + ".gradients.fp32") == gradient);
     }
     CHECK(std::distance(fs::directory_iterator(s.dump_folder), fs::directory_iterator{}) == 2 * work.network.units());
+
+    const model again(shape, s.dump_folder + "/plain");
+    for (int u = 0; u != again.units(); ++u) {
+        std::vector<float> begin(again.unit_parameters(u));
+        again.initialise(u, s.seed + 1, begin);
+        CHECK(begin == weights[static_cast<std::size_t>(u)]);
+    }
+    const std::string file = s.dump_folder + "/plain.1.weights.fp32";
+    const auto size = fs::file_size(file);
+    for (const auto wrong : {size - 1, size + 1}) {
+        fs::resize_file(file, wrong);
+        CHECK_THROWS_WITH(model(shape, s.dump_folder + "/plain"), "model: expected a file of " +
+                                                                      std::to_string(again.unit_parameters(1)) +
+                                                                      " weights in fp32, given " + file);
+    }
+    CHECK_THROWS_AS(model(shape, s.dump_folder + "/other"), std::invalid_argument);
 }
