@@ -29,7 +29,7 @@ void check_chunks(const node_map& map, std::size_t n) {
         const auto r = at(comm.rank());
         const std::vector<float> shard = reference::slice_of(tensor, ranks, r);
         const std::vector<float> other_shard = reference::slice_of(other, ranks, r);
-        const zeropp::host_queue one, two;
+        const zeropp::host_queue one, two, three;
         for (const int chunks : {1, 2, 3, 7, 100}) {
             const zeropp::gather_options options{.chunks = chunks};
             guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, n, options));
@@ -47,6 +47,7 @@ void check_chunks(const node_map& map, std::size_t n) {
             gather(zeropp::pipeline<zeropp::host>{at_once, at_once});
             gather(zeropp::pipeline<zeropp::host_queue>{one, one});
             gather(zeropp::pipeline<zeropp::host_queue>{one, two});
+            gather(zeropp::pipeline<zeropp::host_queue>{one, two, three});
         }
     });
     const std::vector<float> expected = reference::gathered(tensor, ranks, described(int4), reference::fp32);

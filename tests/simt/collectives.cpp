@@ -86,7 +86,7 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
     std::vector<char> intact(size);
     with_communicators(ranks, make, [&](auto& comm) {
         const auto r = static_cast<std::size_t>(comm.rank());
-        const owned_stream stream, second;
+        const owned_stream stream, second, third;
         const cuda_stream& exec = stream.exec();
         const zeropp::gather_options in_chunks{.chunks = 3};
         const device_array<T> shard(shard_of(all, part, comm.rank()), r % 2);
@@ -103,11 +103,13 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view());
         secondary.store(exec, full.view(), 7);
         secondary_partition_gather(exec, comm, secondary, 7, from_secondary.view(), more.view());
-        // The same scratch at once, the shard inside the tensor, and chunks on two streams.
+        // The same scratch at once, the shard inside the tensor, and chunks on three streams.
         exec.copy(in_place.data() + part.offset(comm.rank()), shard.data(), part.size(comm.rank()) * sizeof(T));
-        quantized_all_gather(zeropp::pipeline<cuda_stream>{exec, second.exec()}, comm, q,
+        quantized_all_gather(zeropp::pipeline<cuda_stream>{exec, second.exec(), third.exec()}, comm, q,
                              in_place.view().subview(part.offset(comm.rank()), part.size(comm.rank())), in_place.view(),
                              in_chunks, scratch.view());
+        // Work runs when somebody waits for it: on some ranks, decoding as early as it may.
+        if (r % 2 == 0) third.exec().wait();
         exec.wait();
         given[r] = full.read();
         given_in_place[r] = in_place.read();

@@ -1,34 +1,40 @@
 #pragma once
 /// \file
-/// Two executions, on which a collective overlaps its hops.
+/// Two or three executions, on which a collective overlaps its hops.
 
 #include <zeropp/execution/execution.hpp>
 
+#include <concepts>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace zeropp {
 
-/// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
+/// Executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
 /// `inter_node`, another moves within the node on `intra_node`. With three levels, `inter_node` crosses sites, and
-/// `intra_node` moves within the site. Refers to both executions.
+/// `intra_node` moves within the site. An all-gather decodes on `decode`, which is `intra_node` unless it is given.
+/// Refers to the executions.
 template <execution Execution>
 struct pipeline {
-    /// The type of both executions.
+    /// The type of all executions.
     using execution_type = Execution;
 
     /// Two executions, so that hops overlap.
-    constexpr pipeline(const Execution& intra, const Execution& inter) : intra_node(intra), inter_node(inter) {}
+    constexpr pipeline(const Execution& intra, const Execution& inter) : pipeline(intra, inter, intra) {}
+    /// Three executions, so that the hop within the node and decoding overlap too.
+    constexpr pipeline(const Execution& intra, const Execution& inter, const Execution& decoder)
+        : intra_node(intra), inter_node(inter), decode(decoder) {}
     /// One execution in both places, so that hops run one after the other.
     constexpr explicit pipeline(const Execution& both) : pipeline(both, both) {}
     // Deleted for temporaries, which would end before the pipeline that refers to them.
-    pipeline(const Execution&&, const Execution&) = delete;
-    pipeline(const Execution&, const Execution&&) = delete;
-    pipeline(const Execution&&, const Execution&&) = delete;
-    explicit pipeline(const Execution&&) = delete;
+    template <class... E>
+        requires(std::same_as<std::remove_cvref_t<E>, Execution> && ...) && (std::is_rvalue_reference_v<E&&> || ...)
+    explicit pipeline(E&&...) = delete;
 
     const Execution& intra_node;
     const Execution& inter_node;
+    const Execution& decode;
 };
 
 namespace detail {

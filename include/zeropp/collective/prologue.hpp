@@ -31,7 +31,7 @@ concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_refe
 
 namespace detail {
 
-/// Runs enqueue(). If enqueue() throws, blocks until the work of both executions, with operations of `transport`, is
+/// Runs enqueue(). If enqueue() throws, blocks until the work of all executions, with operations of `transport`, is
 /// complete. Until then, work uses memory that is freed next. Then throws the exception again.
 template <execution Execution, class Transport, class Enqueue>
 void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
@@ -52,6 +52,7 @@ void complete_on_error(const pipeline<Execution>& exec, Transport& transport, En
         };
         end(exec.intra_node);
         if (overlaps_hops(exec)) end(exec.inter_node);
+        if (&exec.decode != &exec.intra_node) end(exec.decode);
         throw;
     }
 }

@@ -58,9 +58,11 @@ struct all_gather_call {
             start_after(exec.intra_node, exec.inter_node);
             gather_within(exec.intra_node, comm, messages, bytes);
             if (in_place != nullptr) return;
-            codec::read(exec.intra_node, one_message{q, messages}, sizes.cut[c].in_slots(ranks.order(), 0, slots),
+            start_after(exec.decode, exec.intra_node);
+            codec::read(exec.decode, one_message{q, messages}, sizes.cut[c].in_slots(ranks.order(), 0, slots),
                         out.tensor());
         });
+        start_after(exec.intra_node, exec.decode);
     }
 };
 
@@ -86,8 +88,8 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// In place  shard may lie inside full
 /// Moves     each message between nodes once, to the ranks of the same index, then within the node; with three levels,
 ///           between sites first. A list moves as one tensor: one message for each chunk
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `intra_node` is (after a throw, when both are). host{} has finished on return. Arrays, lists, communicator
+/// Order     enqueued on `exec`, or on the executions of a pipeline, where hops of chunks overlap; complete when
+///           `intra_node` is (after a throw, when all are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and options on all ranks, all with one execution or
 ///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
