@@ -3,8 +3,8 @@
 
     examples/plan/map.py PROGRAM [--check]
 
-PROGRAM is zeropp-plan. With --check nothing is written: the page, the picture and bench/results/pareto.md must agree
-with the program.
+PROGRAM is zeropp-plan. With --check nothing is written: the page and the picture must agree with the program.
+Its losses must agree with the largest model of bench/results/pareto*.md.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/start/which_one.md"
 PICTURE = PAGE.with_suffix(".svg")
-STUDY = ROOT / "bench/results/pareto.md"
+STUDIES = sorted((ROOT / "bench/results").glob("pareto*.md"))
 
 # Gbit/s of an island to the others, and microseconds of latency.
 LINKS = (("0.05", "50000"), ("1", "20000"), ("10", "1000"), ("100", "20"))
@@ -29,7 +29,7 @@ MODELS = (
 )
 # Numbers of islands with measured losses.
 MEASURED = (2, 4, 8)
-# Names of synchronous settings in the study.
+# Names of synchronous settings in the studies.
 IN_STUDY = {"ZeRO++": "ZeRO++", "signs, three levels": "signs+three", "by layer": "by layer"}
 
 # Colours of settings: one for synchronous ones, one for local steps of an interval.
@@ -75,16 +75,16 @@ def order(setting):
 
 
 def studied(setting, islands):
-    """Loss of a setting in the study, of the largest model that has a row of it."""
+    """Loss of a setting in the studies, of the largest model that has a row of it."""
     found = re.match(r"(\d+ bits) every (\d+)", setting)
     name = IN_STUDY.get(setting) or ("" if islands == 2 else f"{islands} islands, ") + f"H={found[2]}, {found[1]}"
     rows = []
-    for part in re.split(r"(?=\b\d{6,} parameters)", STUDY.read_text())[1:]:
+    for part in re.split(r"(?=\b\d{6,} parameters)", "".join(study.read_text() for study in STUDIES))[1:]:
         millions = int(re.match(r"\d+", part)[0]) / 1e6
         for mean, error in re.findall(rf"^\| {re.escape(name)} \|.*\| ([-+][\d.]+) % ± ([\d.]+) \|$", part, re.M):
             rows.append((millions, f"{mean} ± {error} %, {millions:.2f} M"))
     if not rows:
-        raise SystemExit(f"map.py: {STUDY.name} has no row {name}")
+        raise SystemExit(f"map.py: bench/results/pareto*.md have no row {name}")
     return max(rows)[1]
 
 
@@ -167,7 +167,7 @@ def main():
         page = with_table(page, f"{model[0].capitalize()} parameters", table)
     by_setting, table = losses(given.program)
     page = with_table(page, "Measured losses", table)
-    wrong = [f"{setting}, {islands}: the program has {loss}, {STUDY.name} {studied(setting, islands)}"
+    wrong = [f"{setting}, {islands}: the program has {loss}, the studies {studied(setting, islands)}"
              for setting, of in by_setting.items() for islands, loss in of.items() if loss != studied(setting, islands)]
     made = {PAGE: page, PICTURE: draw(heads, rows)}
     for path, content in made.items():
