@@ -4,12 +4,14 @@
 #include "prediction.hpp"
 #include "report.hpp"
 
+#include <zeropp/core/error.hpp>
+
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 #include <ostream>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace plan {
@@ -19,33 +21,84 @@ namespace {
 /// Longest step, as a multiple of the shortest within the budget of loss, for which less loss is preferred.
 constexpr double longest = 1.1;
 
-// bench/results/pareto.md: three seeds, 3072 steps.
-constexpr measured_loss zero3_loss{0, 0};
-constexpr measured_loss zeropp_loss{-0.2, 0.41};
-constexpr measured_loss three_levels_loss{1.56, 0.09};
-constexpr measured_loss by_layer_loss{0.48, 0.21};
-constexpr int measured_nodes = 2;
+/// A measured loss of a setting, with the model that was trained.
+struct measurement {
+    std::string_view setting;
+    int every;  // inner steps between two exchanges; 0: synchronous
+    int parts;  // islands, or nodes of synchronous training
+    measured_loss loss;
+};
 
-constexpr std::array measured_islands{2, 4, 8};
+/// Differences to synchronous bf16 in bench/results/pareto.md, means of three seeds: setting, steps between exchanges,
+/// islands or nodes, then percent, standard error, and parameters in millions.
+constexpr measurement measurements[] = {
+    {"ZeRO++", 0, 2, {-0.2, 0.41, 0.14}},
+    {"signs, three levels", 0, 2, {1.56, 0.09, 0.14}},
+    {"by layer", 0, 2, {0.48, 0.21, 0.14}},
+    {"16 bits", 8, 2, {0.98, 0.29, 0.14}},
+    {"16 bits", 8, 4, {3.35, 0.45, 0.14}},
+    {"16 bits", 8, 8, {4.67, 0.19, 0.14}},
+    {"4 bits", 8, 2, {0.83, 0.25, 0.14}},
+    {"4 bits", 8, 4, {3.6, 0.48, 0.14}},
+    {"4 bits", 8, 8, {4.54, 0.31, 0.14}},
+    {"2 bits", 8, 2, {0.88, 0.31, 0.14}},
+    {"2 bits", 8, 4, {5.9, 0.06, 0.14}},
+    {"2 bits", 8, 8, {6.67, 0.3, 0.14}},
+    {"16 bits", 32, 2, {-0.78, 0.27, 0.14}},
+    {"16 bits", 32, 4, {3.3, 0.18, 0.14}},
+    {"16 bits", 32, 8, {10.11, 0.11, 0.14}},
+    {"4 bits", 32, 2, {-0.43, 0.48, 0.14}},
+    {"4 bits", 32, 4, {3.05, 0.22, 0.14}},
+    {"4 bits", 32, 8, {10.39, 0.37, 0.14}},
+    {"2 bits", 32, 2, {0.99, 0.42, 0.14}},
+    {"2 bits", 32, 4, {4.74, 0.34, 0.14}},
+    {"2 bits", 32, 8, {11.9, 0.37, 0.14}},
+    {"16 bits", 128, 2, {6.33, 0.48, 0.14}},
+    {"16 bits", 128, 4, {17.95, 0.44, 0.14}},
+    {"16 bits", 128, 8, {30.44, 0.44, 0.14}},
+    {"4 bits", 128, 2, {6.54, 0.83, 0.14}},
+    {"4 bits", 128, 4, {18.07, 0.66, 0.14}},
+    {"4 bits", 128, 8, {30.56, 0.78, 0.14}},
+    {"2 bits", 128, 2, {8.84, 0.43, 0.14}},
+    {"2 bits", 128, 4, {24.1, 0.53, 0.14}},
+    {"2 bits", 128, 8, {35.8, 0.34, 0.14}},
+    // A larger model.
+    {"by layer", 0, 2, {-0.72, 0.49, 1.07}},
+    {"4 bits", 32, 2, {3.58, 0.59, 1.07}},
+    {"2 bits", 32, 2, {7.09, 0.66, 1.07}},
+};
 
-struct measured_exchange {
-    int every;
+/// The measurement of a setting for `parts` islands or nodes: at their number, the next larger one that was measured,
+/// or the largest; there of the largest model.
+const measurement& measurement_of(std::string_view setting, int every, int parts) {
+    const auto better = [=](const measurement& a, const measurement& b) {
+        if ((a.parts >= parts) != (b.parts >= parts)) return a.parts >= parts;
+        if (a.parts != b.parts) return (a.parts < b.parts) == (a.parts >= parts);
+        return a.loss.millions > b.loss.millions;
+    };
+    const measurement* best = nullptr;
+    for (const measurement& m : measurements) {
+        if (m.setting == setting && m.every == every && (best == nullptr || better(m, *best))) best = &m;
+    }
+    if (best == nullptr) throw zeropp::precondition_error("setting", "one that was measured", std::string(setting));
+    return *best;
+}
+
+/// True for local steps in a format that a larger model did not have, if it had others for as many islands and steps.
+bool is_outgrown(const measurement& m) {
+    return m.every != 0 && std::ranges::any_of(measurements, [&](const measurement& other) {
+               return other.every == m.every && other.parts == m.parts && other.loss.millions > m.loss.millions;
+           });
+}
+
+constexpr int intervals[] = {8, 32, 128};
+
+struct exchange_format {
     const char* bits;
-    const char* format;
-    std::array<measured_loss, measured_islands.size()> losses;  // by measured_islands
+    const char* name;
 };
-
-constexpr measured_exchange measured_exchanges[] = {
-    {8, "16 bits", "bf16", {{{0.98, 0.29}, {3.35, 0.45}, {4.67, 0.19}}}},
-    {8, "4 bits", "int4:128:signed:bf16:h32", {{{0.83, 0.25}, {3.6, 0.48}, {4.54, 0.31}}}},
-    {8, "2 bits", "lloyd4:128:h128", {{{0.88, 0.31}, {5.9, 0.06}, {6.67, 0.3}}}},
-    {32, "16 bits", "bf16", {{{-0.78, 0.27}, {3.3, 0.18}, {10.11, 0.11}}}},
-    {32, "4 bits", "int4:128:signed:bf16:h32", {{{-0.43, 0.48}, {3.05, 0.22}, {10.39, 0.37}}}},
-    {32, "2 bits", "lloyd4:128:h128", {{{0.99, 0.42}, {4.74, 0.34}, {11.9, 0.37}}}},
-    {128, "16 bits", "bf16", {{{6.33, 0.48}, {17.95, 0.44}, {30.44, 0.44}}}},
-    {128, "4 bits", "int4:128:signed:bf16:h32", {{{6.54, 0.83}, {18.07, 0.66}, {30.56, 0.78}}}},
-    {128, "2 bits", "lloyd4:128:h128", {{{8.84, 0.43}, {24.1, 0.53}, {35.8, 0.34}}}},
-};
+constexpr exchange_format exchange_formats[] = {
+    {"16 bits", "bf16"}, {"4 bits", "int4:128:signed:bf16:h32"}, {"2 bits", "lloyd4:128:h128"}};
 
 /// The formats of the measured trainings.
 settings with_measured_formats(settings s) {
@@ -59,6 +112,14 @@ settings with_measured_formats(settings s) {
         s.by_layer->block_gradients = s.difference_gradients;
         s.by_layer->embedding_gradients = s.gradients.inter_node;
     }
+    return s;
+}
+
+/// Differences of bf16 weights that keep all bits, and gradients in ZeRO-3's format.
+settings with_exact_differences(settings s) {
+    s.differences = difference_format_named("exact", s.exact_bits);
+    s.gradients = {s.plain_gradients, s.plain_gradients};
+    s.difference_gradients = s.plain_gradients;
     return s;
 }
 
@@ -125,58 +186,71 @@ std::vector<placement> placements(const settings& s) {
 }
 
 void add_synchronous(std::vector<option>& options, const settings& s) {
-    const auto add = [&](const placement& at, const std::string& name, const parts& of, const measured_loss& loss) {
+    const auto add = [&](const placement& at, const std::string& name, const parts& of) {
         run r = predict_run(at.on, name, of);
         if (of.hpz && s.islands) {
             // Secondary groups lie inside islands, whatever the topology of the other collectives.
             r.time.backward = predict_run(s, name, of).time.backward;
             r.by_node.backward = {};
         }
-        const bool elsewhere = loss.error != 0 && at.on.ranks.groups() != measured_nodes;
         const zeropp::volume sent = r.by_node.total();
-        options.push_back({name + at.topology,
-                           static_cast<double>(at.on.sites == 1 ? sent.inter_node : sent.inter_site) * at.crossing,
-                           predict_layout(at.on, name, of).total(), r.time.without_overlap(), loss,
-                           elsewhere ? std::to_string(measured_nodes) + " nodes" : std::string()});
+        option& o = options.emplace_back(
+            option{.name = name,
+                   .topology = at.topology,
+                   .sent = static_cast<double>(at.on.sites == 1 ? sent.inter_node : sent.inter_site) * at.crossing,
+                   .memory = predict_layout(at.on, name, of).total(),
+                   .seconds = r.time.without_overlap()});
+        if (name == "ZeRO-3" || name == "exact differences") return;
+        const measurement& m = measurement_of(name, 0, at.on.ranks.groups());
+        o.loss = m.loss;
+        if (m.parts != at.on.ranks.groups()) o.measured_on = std::to_string(m.parts) + " nodes";
     };
-    add(on_rings(s), "ZeRO-3", {}, zero3_loss);
+    add(on_rings(s), "ZeRO-3", {});
+    const settings exact = with_exact_differences(s);
+    for (const placement& at : placements(exact)) add(at, "exact differences", {.differences = true});
     for (const placement& at : placements(s)) {
-        add(at, "ZeRO++", {.qwz = true, .hpz = true, .qgz = true}, zeropp_loss);
-        add(at, "differences: signs, three levels", {.differences = true}, three_levels_loss);
-        if (s.by_layer) add(at, "differences by layer", {.by_layer = true}, by_layer_loss);
+        add(at, "ZeRO++", {.qwz = true, .hpz = true, .qgz = true});
+        add(at, "signs, three levels", {.differences = true});
+        if (s.by_layer) add(at, "by layer", {.by_layer = true});
     }
 }
 
 void add_local_steps(std::vector<option>& options, settings s, const island_settings& given) {
     zeropp::local_steps& local = s.islands.emplace(given).local;
     local.delay = 0;
-    const auto found = std::lower_bound(measured_islands.begin(), measured_islands.end(), local.islands);
-    const auto nearest = found != measured_islands.end() ? found : std::prev(found);
-    for (const measured_exchange& exchange : measured_exchanges) {
-        local.every = exchange.every;
-        local.differences = format_named(exchange.format);
-        local.residuals = residual_format("int8", exchange.format);
-        const std::vector<local_run> runs = predict_local_runs(s);
-        for (const std::size_t inside : {0u, 1u}) {
-            const local_run& r = runs[inside];
-            options.push_back({std::string(exchange.bits) + " every " + std::to_string(exchange.every) + " steps, " +
-                                   (inside == 0 ? "ZeRO-3" : "ZeRO++") + " inside",
-                               static_cast<double>(r.exchange) / exchange.every, r.total_memory, r.step_seconds,
-                               exchange.losses[static_cast<std::size_t>(nearest - measured_islands.begin())],
-                               *nearest == local.islands ? std::string() : std::to_string(*nearest) + " islands",
-                               *nearest < local.islands});
+    for (const int every : intervals) {
+        for (const exchange_format& format : exchange_formats) {
+            local.every = every;
+            local.differences = format_named(format.name);
+            local.residuals = residual_format("int8", format.name);
+            const measurement& m = measurement_of(format.bits, every, local.islands);
+            const std::vector<local_run> runs = predict_local_runs(s);
+            for (const std::size_t inside : {0u, 1u}) {
+                const local_run& r = runs[inside];
+                options.push_back(
+                    {.name = std::string(format.bits) + " every " + std::to_string(every) + " steps" +
+                             (inside == 0 ? "" : ", ZeRO++ inside"),
+                     .sent = static_cast<double>(r.exchange) / every,
+                     .memory = r.total_memory,
+                     .seconds = r.step_seconds,
+                     .loss = m.loss,
+                     .measured_on = m.parts == local.islands ? std::string() : std::to_string(m.parts) + " islands",
+                     .in_budgets = m.parts >= local.islands && !is_outgrown(m)});
+            }
         }
     }
 }
 
 bool fits_in(const settings& s, const option& o) { return s.memory == 0 || fits(s, o.memory); }
 
+bool is_lossless(const option& o) { return o.loss.millions == 0; }
+
 std::string loss_text(const option& o) {
+    if (is_lossless(o)) return "none";
     std::ostringstream text;
     text << std::showpos << std::fixed;
     text.precision(2);
-    text << o.loss.percent << " %";
-    if (o.loss.error != 0) text << " ± " << std::noshowpos << o.loss.error;
+    text << o.loss.percent << std::noshowpos << " ± " << o.loss.error << " %, " << o.loss.millions << " M";
     if (!o.measured_on.empty()) text << ", " << o.measured_on;
     return text.str();
 }
@@ -187,6 +261,18 @@ std::string bytes_text(double bytes) {
 
 std::string seconds_text(double seconds) { return fixed(seconds, seconds < 10 ? 2 : 0) + " s"; }
 
+/// Of the options that are allowed, the first one with a step at most a tenth longer than their shortest;
+/// `options.end()` if there is none.
+template <class Allowed>
+std::vector<option>::const_iterator first_of_fast(const std::vector<option>& options, Allowed allowed) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (const option& o : options) {
+        if (allowed(o)) shortest = std::min(shortest, o.seconds);
+    }
+    return std::ranges::find_if(options,
+                                [&](const option& o) { return allowed(o) && o.seconds <= longest * shortest; });
+}
+
 }  // namespace
 
 std::vector<option> predict_options(const settings& given) {
@@ -195,60 +281,56 @@ std::vector<option> predict_options(const settings& given) {
     add_synchronous(options, s);
     if (s.islands) add_local_steps(options, s, *s.islands);
     std::stable_sort(std::next(options.begin()), options.end(), [](const option& a, const option& b) {
+        if (is_lossless(a) != is_lossless(b)) return is_lossless(a);
         const double of_a = std::max(a.loss.percent, 0.0), of_b = std::max(b.loss.percent, 0.0);
         return of_a != of_b ? of_a < of_b : a.sent > b.sent;
     });
     return options;
 }
 
-std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget) {
-    const bool any = loss_budget == std::numeric_limits<double>::infinity();
-    const auto allowed = [&](const option& o) {
-        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !o.on_fewer_islands));
+std::vector<recommendation> recommended(const settings& s, const std::vector<option>& options) {
+    const auto fitting = [&](const option& o) { return fits_in(s, o); };
+    const auto at_no_loss = [&](const option& o) { return fits_in(s, o) && is_lossless(o); };
+    const auto in_budget = [&](const option& o) {
+        return at_no_loss(o) || (fits_in(s, o) && o.in_budgets && o.loss.percent + o.loss.error <= s.loss_budget);
     };
-    double shortest = std::numeric_limits<double>::infinity();
-    for (const option& o : options) {
-        if (allowed(o)) shortest = std::min(shortest, o.seconds);
-    }
-    const auto found = std::find_if(options.begin(), options.end(),
-                                    [&](const option& o) { return allowed(o) && o.seconds <= longest * shortest; });
-    return static_cast<std::size_t>(found - options.begin());
+    std::ostringstream budget;
+    budget << "loss at most " << s.loss_budget << " %";
+    return {{"no loss", first_of_fast(options, at_no_loss)},
+            {budget.str(), first_of_fast(options, in_budget)},
+            {"any loss", first_of_fast(options, fitting)}};
 }
 
 void print_recommendation(std::ostream& out, const settings& s) {
     const std::vector<option> options = predict_options(s);
-    const std::size_t best = recommended(s, options, s.loss_budget);
-    const auto cells = [](const option& o) {
-        return std::vector<std::string>{o.name, bytes_text(o.sent), bytes_text(static_cast<double>(o.memory)),
-                                        seconds_text(o.seconds), loss_text(o)};
-    };
-    if (best == options.size()) {
-        out << "Nothing with a loss of at most " << s.loss_budget << " % fits in "
-            << bytes_text(s.memory - s.other_memory) << ".\n";
-    } else {
-        const zeropp::link_speed& link = s.islands ? s.islands->between : s.speed.inter_node;
-        const int islands = s.islands ? s.islands->local.islands : s.ranks.groups();
-        const std::string ranks = has_equal_groups(s.ranks)
-                                      ? std::to_string(islands) + " x " + std::to_string(s.ranks.size() / islands)
-                                      : nodes_text(s.ranks);
-        const option& at_any_loss = options[recommended(s, options, std::numeric_limits<double>::infinity())];
-        out << "| link | parameters | islands x ranks | ZeRO-3's step | loss at most " << s.loss_budget
-            << " % | sent a step | memory of a rank | step | loss of 137 thousand parameters | at any loss | step "
-               "| loss of 137 thousand parameters |\n"
-               "|---|---:|---:|---:|---|---:|---:|---:|---:|---|---:|---:|\n| "
-            << link.bytes_per_second * 8e-9 << " Gbit/s, " << link.latency_seconds * 1e3 << " ms | "
-            << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion | " << ranks << " | "
-            << seconds_text(options.front().seconds);
-        for (const std::string& cell : cells(options[best])) out << " | " << cell;
-        out << " | " << at_any_loss.name << " | " << seconds_text(at_any_loss.seconds) << " | "
-            << loss_text(at_any_loss) << " |\n";
+    const std::vector<recommendation> choices = recommended(s, options);
+    const zeropp::link_speed& link = s.islands ? s.islands->between : s.speed.inter_node;
+    const int islands = s.islands ? s.islands->local.islands : s.ranks.groups();
+    std::ostringstream heads, row;
+    heads << "| islands and link | ZeRO-3 |";
+    row << "| "
+        << (has_equal_groups(s.ranks) ? std::to_string(islands) + " x " + std::to_string(s.ranks.size() / islands)
+                                      : nodes_text(s.ranks))
+        << ", " << link.bytes_per_second * 8e-9 << " Gbit/s, " << link.latency_seconds * 1e3 << " ms | "
+        << seconds_text(options.front().seconds) << " |";
+    for (const recommendation& choice : choices) {
+        const bool lossless = &choice == &choices.front(), found = choice.best != options.end();
+        heads << ' ' << choice.head << (lossless ? " |" : " | measured |");
+        row << ' ' << (found ? choice.best->name + ", " + seconds_text(choice.best->seconds) : "nothing fits") << " |";
+        if (!lossless) row << ' ' << (found ? loss_text(*choice.best) : "") << " |";
     }
-    out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step,\nloss of "
-           "137 thousand parameters\n";
-    for (const option& o : options) {
-        out << "- ";
-        for (const std::string& cell : cells(o)) out << cell << (cell == o.name ? ": " : ", ");
-        out << (fits_in(s, o) ? "fits\n" : "does not fit\n");
+    out << heads.str() << "\n|---|---:|---|---|---|---|---|\n" << row.str() << '\n';
+
+    out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step, loss, and\n"
+           "millions of parameters of the model that was measured\n";
+    for (auto o = options.begin(); o != options.end(); ++o) {
+        out << "- " << o->name << o->topology << ": " << bytes_text(o->sent) << ", "
+            << bytes_text(static_cast<double>(o->memory)) << ", " << seconds_text(o->seconds) << ", " << loss_text(*o)
+            << (fits_in(s, *o) ? ", fits" : ", does not fit") << (o->in_budgets ? "" : "; in no budget");
+        for (const recommendation& choice : choices) {
+            if (choice.best == o) out << "; best at " << choice.head;
+        }
+        out << '\n';
     }
 }
 

@@ -204,11 +204,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--differences", differences,
                    "quantizer of differences of the weights that nodes keep, or exact, to the bit")
         ->capture_default_str();
-    double exact_bits = 2.85;
-    auto* const of_exact_bits =
-        app.add_option("--exact-bits", exact_bits,
-                       "bits a weight of exact differences: 4.4 at a learning rate of 1e-3, 2.85 at 1e-4, "
-                       "1 at 1e-5, 0.46 at 3e-6, for a small GPT and AdamW");
+    auto* const of_exact_bits = app.add_option(
+        "--exact-bits", s.exact_bits,
+        "bits a weight of exact differences, of a small GPT and AdamW: the default at a learning rate of "
+        "1e-4, 4.4 at 1e-3, 1 at 1e-5, 0.46 at 3e-6");
     of_exact_bits->check(CLI::Range(0.01, 16.0))->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
@@ -291,16 +290,16 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     auto* const advise = app.add_flag(
         "--advise", s.advise,
-        "print the recommended setting, then all, in the formats of the measured losses; with --islands, local steps "
+        "print the recommended settings, then all, in the formats of the measured losses; with --islands, local steps "
         "compete");
     app.add_option("--loss-budget", s.loss_budget,
-                   "advise: most held-out loss, as measured, above synchronous bf16's, in percent")
+                   "advise: most held-out loss above synchronous bf16's, in percent: measured mean and standard error")
         ->needs(advise)
         ->capture_default_str();
     app.add_option("--json", s.json_file, "write everything to this file");
     app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
     for (const char* const without_effect :
-         {"--plain", "--weights", "--gradients-intra-node", "--gradients-inter-node", "--differences", "--exact-bits",
+         {"--plain", "--weights", "--gradients-intra-node", "--gradients-inter-node", "--differences",
           "--difference-gradients", "--by-layer-differences", "--by-layer-block-gradients",
           "--by-layer-embedding-gradients", "--secondary", "--error-feedback", "--every", "--delay", "--exchange",
           "--mirror", "--json", "--sweep"}) {
@@ -349,14 +348,14 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.gradients.inter_node = format_named(gradients_inter_node);
     if (!gradients_inter_site.empty()) s.gradients.inter_site = format_named(gradients_inter_site);
     s.secondary = format_named(secondary);
-    s.differences = difference_format_named(differences, exact_bits);
+    s.differences = difference_format_named(differences, s.exact_bits);
     const zeropp::wire_format& kept = s.secondary.plain ? s.secondary : s.plain;
     if (s.differences.varies && kept.code_bits != 16) {
         throw std::invalid_argument("--differences exact: expected weights kept in bf16 or fp16 (--secondary), given " +
                                     kept.name.str());
     }
-    if (of_exact_bits->count() != 0 && !s.differences.varies) {
-        throw std::invalid_argument("--exact-bits: expected --differences exact, given " + differences);
+    if (of_exact_bits->count() != 0 && !s.differences.varies && !s.advise) {
+        throw std::invalid_argument("--exact-bits: expected --differences exact or --advise, given " + differences);
     }
     s.difference_gradients = format_named(difference_gradients);
     const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<zeropp::level_formats> {

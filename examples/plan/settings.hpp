@@ -38,6 +38,9 @@ struct mirror_settings {
     int every;  // optimizer steps between two copies
 };
 
+/// Bits a weight that exact differences are expected to take, at a learning rate of 1e-4.
+inline constexpr double usual_exact_bits = 2.85;
+
 /// Everything that the command line, or a program that calls the planner, sets.
 struct settings {
     std::vector<std::size_t> tensors;  // number of elements of each
@@ -67,6 +70,8 @@ struct settings {
     double loss_budget = 1;   // most held-out loss of it above bf16's, in percent
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
+    /// Bits a weight that exact differences are expected to take.
+    double exact_bits = usual_exact_bits;
 
     /// f(topology): of the nodes or, if there are several sites, of nodes in sites.
     template <class F>

@@ -1,8 +1,8 @@
-# cmake [-D EXPECT=REGEX] [-D JSON=FILE -D VALUES="KEY... KEY=VALUE|..."] [-D PLOT=FILE] [-D PAGE=FILE]
-#       -P check_program.cmake -- command...
+# cmake [-D EXPECT=REGEX] [-D JSON=FILE -D VALUES="KEY... KEY=VALUE|..."] [-D PLOT=FILE] -P check_program.cmake
+#       -- command...
 #
-# Succeeds when the command does, prints what is expected, its JSON file has these values, its script for gnuplot
-# draws a picture (where there is gnuplot), and the table that it prints, heads and one row, stands in the page.
+# Succeeds when the command does, prints what is expected, its JSON file has these values, and its script for
+# gnuplot draws a picture (where there is gnuplot).
 #
 # cmake -D REFUSAL=REGEX -P check_program.cmake -- command...
 #
@@ -32,20 +32,6 @@ if(NOT result STREQUAL "0" OR NOT complaint STREQUAL "")
 endif()
 if(DEFINED EXPECT AND NOT output MATCHES "${EXPECT}")
     message(FATAL_ERROR "expected: ${EXPECT}")
-endif()
-
-if(DEFINED PAGE)
-    if(NOT output MATCHES "(\\|[^\n]*\n\\|[^\n]*\n)(\\|[^\n]*\n)")
-        message(FATAL_ERROR "expected a table of heads and a row")
-    endif()
-    set(parts "${CMAKE_MATCH_1}" "${CMAKE_MATCH_2}")
-    file(READ ${PAGE} page)
-    foreach(part IN LISTS parts)
-        string(FIND "${page}" "${part}" place)
-        if(place EQUAL -1)
-            message(FATAL_ERROR "${PAGE} lacks: ${part}")
-        endif()
-    endforeach()
 endif()
 
 if(DEFINED JSON)
