@@ -206,8 +206,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     auto* const of_exact_bits = app.add_option(
         "--exact-bits", s.exact_bits,
-        "bits a weight of exact differences, of a small GPT and AdamW: the default at a learning rate of "
-        "1e-4, 4.4 at 1e-3, 1 at 1e-5, 0.46 at 3e-6");
+        "bits a weight of exact differences, of a small GPT and AdamW (bench/results/exact_bits.md): the default at a "
+        "peak rate of 1e-4, 3.4 at 1e-3; in fine-tuning 0.52 at 1e-5, 0.26 at 3e-6");
     of_exact_bits->check(CLI::Range(0.01, 16.0))->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
