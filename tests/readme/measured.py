@@ -10,6 +10,7 @@ other figures, or no longer has the sentence.
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
@@ -59,6 +60,18 @@ def sentences():
     yield "README.md", (f"That is {same_route / fsdp:.1f} times as fast as bf16 on the same route ({same_route} ms). It is "
                         f"{own / fsdp:.1f} times as fast as torch's own collectives over gloo in the same hpZ groups ({own} "
                         "ms).")
+    exact = {name: list(runs.values())
+             for name, runs in json.loads((results / "exact_bits.json").read_text())["trainings"].items()}
+    mean = lambda name, key: statistics.mean(run[key] for run in exact[name])
+    for name in exact:
+        optimizer, rate = name.split(" ", 1)
+        bits = mean(name, "bits")
+        if name != "Muon 3e-06 fine-tuning":
+            yield "docs/primitives/quantized_update.md", (f"| {optimizer}, {rate} | {100 * mean(name, 'changed'):.1f} % | {bits:.2f} | "
+                                                          f"{16 / bits:.1f}x |")
+    bits, size = mean("AdamW 0.0001", "bits"), exact["AdamW 0.0001"][0]["parameters"]
+    yield "README.md", (f"They take {bits:.2f} bits a weight at a peak rate of 1e-4, {16 / bits:.1f} times fewer ({size / 1e6:.1f} "
+                        "million parameters, whole trainings, `bench/torch/exact_bits.py`).")
     # The columns of times: four of communication, then the step and its speed-up, without overlap and with it.
     fast = lambda name: f"{times[name][5]:.1f}x to {times[name][7]:.1f}x"
     yield "README.md", (f"ZeRO-3 takes {times['zero3'][4] / 1e3:.1f} s a step. ZeRO++ is {fast('zeropp')} as fast, and [past "
