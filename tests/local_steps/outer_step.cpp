@@ -426,18 +426,21 @@ struct averaging {
     float operator()(const outer_options&, float anchor, float mean, float*) const { return anchor - mean; }
 };
 
-/// AdamW without decay: a rule with two slots and an option that changes with each exchange.
+/// AdamW without decay: a rule with two slots, and options that change with each exchange.
 struct outer_adamw {
     static constexpr std::size_t slots = 2;
-    float exchange = 1;
+    float first_bias = 1, second_bias = 1;  // 1 - momentum^t and 1 - 0.95^t in exchange t
 
-    zeropp::agreed_text text() const { return zeropp::agreed_text("adamw ").append(static_cast<int>(exchange)); }
-    float operator()(const outer_options& o, float anchor, float mean, float* kept) const {
-        kept[0] = o.momentum * kept[0] + (1 - o.momentum) * mean;
-        kept[1] = 0.95f * kept[1] + 0.05f * mean * mean;
-        const float first = kept[0] / (1 - std::pow(o.momentum, exchange));
-        const float second = kept[1] / (1 - std::pow(0.95f, exchange));
-        return anchor - o.learning_rate * first / (std::sqrt(second) + 1e-8f);
+    zeropp::agreed_text text() const {
+        zeropp::agreed_text t("adamw ");
+        return t.append(zeropp::float_bits(first_bias)).append(" ").append(zeropp::float_bits(second_bias));
+    }
+    float operator()(const outer_options& options, float anchor, float mean, float* kept) const {
+        using zeropp::product;
+        kept[0] = product(options.momentum, kept[0]) + product(1 - options.momentum, mean);
+        kept[1] = product(0.95f, kept[1]) + product(0.05f, product(mean, mean));
+        const float step = kept[0] / first_bias / (std::sqrt(kept[1] / second_bias) + 1e-8f);
+        return anchor - product(options.learning_rate, step);
     }
 };
 
@@ -468,7 +471,10 @@ void check_rule(const outer_options& options, std::size_t slots, Expected expect
         for (int exchange = 0; exchange != 3; ++exchange) {
             inner_step(own, island, exchange);
             before[at(exchange)][island] = own;
-            if constexpr (std::is_same_v<Rule, outer_adamw>) outer.rule().exchange = static_cast<float>(exchange + 1);
+            if constexpr (std::is_same_v<Rule, outer_adamw>) {
+                outer.rule() = {1 - std::pow(options.momentum, static_cast<float>(exchange + 1)),
+                                1 - std::pow(0.95f, static_cast<float>(exchange + 1))};
+            }
             zeropp::outer_step(host{}, comm, exactly, list, outer, options);
         }
         expect(storage.intact() && outer.state().size() == ruled::storage_bytes(list));
@@ -520,8 +526,8 @@ TEST_CASE("outer step: ranks with other rules, or other options of a rule, are r
         };
         const std::string other = comm.rank() == 0 ? said_with(averaging{}) : said_with(zeropp::nesterov{});
         expect(other.find("averaging") != std::string::npos && other.find("nesterov") != std::string::npos, other);
-        const std::string options = said_with(outer_adamw{static_cast<float>(1 + comm.rank())});
-        expect(options.find("adamw 2") != std::string::npos, options);
+        const std::string bias = said_with(outer_adamw{1, comm.rank() == 0 ? 1.0f : 0.5f});
+        expect(bias.find(" " + std::to_string(zeropp::float_bits(0.5f))) != std::string::npos, bias);
         expect(own == std::vector<float>(64, 1.0f));
     });
 }
