@@ -447,8 +447,8 @@ struct outer_adamw {
 static_assert(zeropp::outer_rule<averaging> && zeropp::outer_rule<outer_adamw>);
 static_assert(!zeropp::outer_rule<std::string>);
 
-/// Trains tensors on three islands with `Rule` for three exchanges of one inner step. `expected(initial, before)` is the
-/// last anchor of an element, from its initial value and its weights on all islands before each exchange.
+/// Trains tensors on three islands with `Rule` for three exchanges of one inner step. `expected(initial, before)` is
+/// the last anchor of an element, from its initial value and its weights on all islands before each exchange.
 template <class Rule, class Expected>
 void check_rule(const outer_options& options, std::size_t slots, Expected expected) {
     const std::vector<std::size_t> sizes{7, 0, 130, 1};
