@@ -277,6 +277,13 @@ ZEROPP_C_API zeropp_status zeropp_quantize(const char* format, zeropp_element el
 ZEROPP_C_API zeropp_status zeropp_dequantize(const char* format, zeropp_element element, const void* message,
                                              size_t elements, void* tensor, void* stream);
 
+/* Moves `elements` weights by the outer step of local steps, with the bits of outer_optimizer::apply and `nesterov`.
+ * `means` are the means over islands of anchor minus weight. Changes `weights`, `anchors` and `momenta`. Fails for a
+ * rate, momentum or alpha that outer_options refuses, also with 0 elements. */
+ZEROPP_C_API zeropp_status zeropp_outer_step(zeropp_element element, void* weights, float* anchors, float* momenta,
+                                             const float* means, size_t elements, float learning_rate, float momentum,
+                                             float alpha, void* stream);
+
 /* Most bytes of a message of exact differences of `elements` elements. Functions of exact differences are in the host
  * library only, because they encode host memory. */
 ZEROPP_C_API zeropp_status zeropp_exact_bytes(size_t elements, size_t* bytes);

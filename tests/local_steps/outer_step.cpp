@@ -417,6 +417,121 @@ TEST_CASE("outer step: weights that are not finite in one island are not hidden 
     });
 }
 
+namespace {
+
+/// A rule without slots: the new anchor is the mean of the islands' weights.
+struct averaging {
+    static constexpr std::size_t slots = 0;
+    zeropp::agreed_text text() const { return "averaging"; }
+    float operator()(const outer_options&, float anchor, float mean, float*) const { return anchor - mean; }
+};
+
+/// AdamW without decay: a rule with two slots, and options that change with each exchange.
+struct outer_adamw {
+    static constexpr std::size_t slots = 2;
+    float first_bias = 1, second_bias = 1;  // 1 - momentum^t and 1 - 0.95^t in exchange t
+
+    zeropp::agreed_text text() const {
+        zeropp::agreed_text t("adamw ");
+        return t.append(zeropp::float_bits(first_bias)).append(" ").append(zeropp::float_bits(second_bias));
+    }
+    float operator()(const outer_options& options, float anchor, float mean, float* kept) const {
+        using zeropp::product;
+        kept[0] = product(options.momentum, kept[0]) + product(1 - options.momentum, mean);
+        kept[1] = product(0.95f, kept[1]) + product(0.05f, product(mean, mean));
+        const float step = kept[0] / first_bias / (std::sqrt(kept[1] / second_bias) + 1e-8f);
+        return anchor - product(options.learning_rate, step);
+    }
+};
+
+static_assert(zeropp::outer_rule<averaging> && zeropp::outer_rule<outer_adamw>);
+static_assert(!zeropp::outer_rule<std::string>);
+
+/// Trains tensors on three islands with `Rule` for three exchanges of one inner step. `expected(initial, before)` is
+/// the last anchor of an element, from its initial value and its weights on all islands before each exchange.
+template <class Rule, class Expected>
+void check_rule(const outer_options& options, std::size_t slots, Expected expected) {
+    const std::vector<std::size_t> sizes{7, 0, 130, 1};
+    constexpr std::size_t n = 138;
+    const std::vector<float> initial = tensor_of(n, reference::fp32, n);
+    std::vector<std::vector<float>> weights(3);
+    std::vector<std::vector<std::vector<float>>> before(3);  // exchange, island
+    for (auto& of_islands : before) of_islands.resize(3);
+    on_threads(3, "a rule", [&](zeropp::thread_transport& transport, expectations& expect) {
+        zeropp::communicator comm(zeropp::flat(3), transport);
+        const auto island = at(comm.rank());
+        std::vector<float> own = initial;
+        const zeropp::tensor_list<float> list = listed(own, sizes);
+        using ruled = zeropp::outer_optimizer<host_space, Rule>;
+        // Tensors of 8, 0, 132 and 4 floats, with padding.
+        expect(ruled::storage_bytes(list) == (2 + slots) * 144 * sizeof(float));
+        guarded<std::byte> storage(ruled::storage_bytes(list));
+        ruled outer(comm.topology(), list, storage.view());
+        outer.start(host{}, list);
+        for (int exchange = 0; exchange != 3; ++exchange) {
+            inner_step(own, island, exchange);
+            before[at(exchange)][island] = own;
+            if constexpr (std::is_same_v<Rule, outer_adamw>) {
+                outer.rule() = {1 - std::pow(options.momentum, static_cast<float>(exchange + 1)),
+                                1 - std::pow(0.95f, static_cast<float>(exchange + 1))};
+            }
+            zeropp::outer_step(host{}, comm, exactly, list, outer, options);
+        }
+        expect(storage.intact() && outer.state().size() == ruled::storage_bytes(list));
+        weights[island] = own;
+    });
+    REQUIRE(weights[1] == weights[0]);
+    REQUIRE(weights[2] == weights[0]);
+    for (std::size_t i = 0; i != n; ++i) {
+        std::vector<std::vector<double>> moved;
+        for (const auto& of_islands : before) {
+            moved.emplace_back();
+            for (const auto& w : of_islands) moved.back().push_back(static_cast<double>(w[i]));
+        }
+        REQUIRE(std::abs(static_cast<double>(weights[0][i]) - expected(static_cast<double>(initial[i]), moved)) < 2e-6);
+    }
+}
+
+double mean_of(const std::vector<double>& values) { return (values[0] + values[1] + values[2]) / 3; }
+
+}  // namespace
+
+TEST_CASE("outer step: rules of a user's own, without slots and with two") {
+    check_rule<averaging>({}, 0, [](double, const auto& before) { return mean_of(before.back()); });
+    const outer_options options{.learning_rate = 0.01f, .momentum = 0.8f};
+    check_rule<outer_adamw>(options, 2, [](double anchor, const auto& before) {
+        double first = 0, second = 0, first_power = 1, second_power = 1;
+        for (const auto& weights : before) {
+            const double mean = anchor - mean_of(weights);
+            first += 0.2 * (mean - first);
+            second += 0.05 * (mean * mean - second);
+            first_power *= 0.8;
+            second_power *= 0.95;
+            anchor -= 0.01 * first / (1 - first_power) / std::sqrt(second / (1 - second_power));
+        }
+        return anchor;
+    });
+}
+
+TEST_CASE("outer step: ranks with other rules, or other options of a rule, are refused") {
+    on_threads(2, "rules", [&](zeropp::thread_transport& transport, expectations& expect) {
+        zeropp::communicator comm(zeropp::flat(2), zeropp::checked(transport));
+        std::vector<float> own(64, 1.0f);
+        const auto said_with = [&]<class Rule>(const Rule& rule) {
+            using ruled = zeropp::outer_optimizer<host_space, Rule>;
+            std::vector<std::byte> storage(ruled::storage_bytes(own) + 16);
+            ruled outer(comm.topology(), own, aligned(storage), rule);
+            outer.start(host{}, own);
+            return thrown<zeropp::precondition_error>([&] { zeropp::outer_step(host{}, comm, exactly, own, outer); });
+        };
+        const std::string other = comm.rank() == 0 ? said_with(averaging{}) : said_with(zeropp::nesterov{});
+        expect(other.find("averaging") != std::string::npos && other.find("nesterov") != std::string::npos, other);
+        const std::string bias = said_with(outer_adamw{1, comm.rank() == 0 ? 1.0f : 0.5f});
+        expect(bias.find(" " + std::to_string(zeropp::float_bits(0.5f))) != std::string::npos, bias);
+        expect(own == std::vector<float>(64, 1.0f));
+    });
+}
+
 TEST_CASE("outer step: refuses wrong arguments on every rank, before anything moves") {
     on_threads(4, "refusals", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::flat(4), zeropp::checked(transport));

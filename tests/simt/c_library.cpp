@@ -5,6 +5,7 @@
 
 #define ZEROPP_C_CUDA
 #include "../../examples/c/src/communicator.cpp"
+#include "../../examples/c/src/outer_step.cpp"
 
 #include "gpu/capture.hpp"
 #include "kernels/codec_against_host.hpp"
@@ -12,6 +13,7 @@
 #include "support/catch.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -176,6 +178,72 @@ TEST_CASE("C library: compared calls wait for other ranks, and not for their str
     CHECK(a.full.read()[0] != a.expected[0]);
     stream.exec().wait();
     CHECK(a.is_there());
+}
+
+namespace {
+
+template <class T>
+std::vector<float> widened(const std::vector<T>& values) {
+    std::vector<float> floats_of;
+    for (const T x : values) floats_of.push_back(zeropp::element_traits<T>::to_float(x));
+    return floats_of;
+}
+
+/// Four exchanges of one island, by the C function on the device and by outer_optimizer on the host. Numbers are of
+/// every kind, so some are NaN or Inf.
+template <class T>
+void check_outer_steps(zeropp_element element, float alpha) {
+    INFO(zeropp::element_traits<T>::name << ", alpha " << alpha);
+    std::vector<T> weights = simt::tensor<T>(n, 1);
+    simt::device_array<T> on_device(weights);
+    const zeropp::outer_options options{.learning_rate = 0.6f, .momentum = 0.8f, .alpha = alpha};
+    using outer_type = zeropp::outer_optimizer<zeropp::host_space>;
+    zeropp::workspace<zeropp::host_space> storage(outer_type::storage_bytes(weights));
+    zeropp::communicator comm(zeropp::flat(1), zeropp::thread_transport::create(1).front());
+    outer_type outer(comm.topology(), weights, storage.view());
+    outer.start(zeropp::host{}, weights);
+    std::vector<float> anchors(outer.anchor().data(), outer.anchor().data() + n);
+    const simt::device_array<float> anchors_there(anchors), momenta_there(std::vector<float>(n, 0.0f));
+    const simt::owned_stream stream;
+    for (int exchange = 0; exchange != 4; ++exchange) {
+        const auto moved = simt::tensor<float>(n, 10 + static_cast<std::size_t>(exchange));
+        std::vector<float> means(n);
+        for (std::size_t i = 0; i != n; ++i) {
+            const float x = zeropp::element_traits<T>::to_float(weights[i]) + moved[i];
+            weights[i] = zeropp::element_traits<T>::from_float(x);
+            means[i] = outer.anchor().data()[i] - zeropp::element_traits<T>::to_float(weights[i]);
+        }
+        on_device.write(weights);
+        const simt::device_array<float> means_there(means);
+        zeropp::outer_step(zeropp::host{}, comm, zeropp::hops{floats, floats, floats}, weights, outer, options);
+        REQUIRE(zeropp_outer_step(element, on_device.data(), anchors_there.data(), momenta_there.data(),
+                                  means_there.data(), n, 0.6f, 0.8f, alpha, stream.native()) == zeropp_success);
+        stream.exec().wait();
+        REQUIRE(zeropp_test::difference(widened(on_device.read()), widened(weights)) == "");
+        anchors.assign(outer.anchor().data(), outer.anchor().data() + n);
+        REQUIRE(zeropp_test::difference(anchors_there.read(), anchors) == "");
+        std::vector<float> momenta(n);
+        std::memcpy(momenta.data(), outer.state().data() + outer.state().size() / 3, n * sizeof(float));
+        REQUIRE(zeropp_test::difference(momenta_there.read(), momenta) == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("C library: outer steps have the bits of outer_optimizer, and refuse its wrong options", "[simt][c]") {
+    for (const float alpha : {0.0f, 0.3f}) {
+        check_outer_steps<float>(zeropp_float32, alpha);
+        check_outer_steps<zeropp::half>(zeropp_float16, alpha);
+        check_outer_steps<zeropp::bfloat16>(zeropp_bfloat16, alpha);
+    }
+    const auto refused = [](float rate, float momentum, float alpha) {
+        REQUIRE(zeropp_outer_step(zeropp_float32, nullptr, nullptr, nullptr, nullptr, 0, rate, momentum, alpha,
+                                  nullptr) == zeropp_failure);
+        return std::string(zeropp_error());
+    };
+    CHECK(refused(0, 0, 0) == "zeropp_outer_step: expected a learning rate above 0, given 0.000000");
+    CHECK(refused(1, 1, 0) == "zeropp_outer_step: expected a momentum from 0 to less than 1, given 1.000000");
+    CHECK(refused(1, 0, 2) == "zeropp_outer_step: expected an alpha from 0 to 1, given 2.000000");
 }
 
 TEST_CASE("C library: its pool keeps memory that is given back", "[simt][c]") {

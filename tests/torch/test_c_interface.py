@@ -22,6 +22,7 @@ CLASSES = {
 }
 NUMBERS = {
     "int": ctypes.c_int,
+    "float": ctypes.c_float,
     "double": ctypes.c_double,
     "size_t": ctypes.c_size_t,
     "uint64_t": ctypes.c_uint64,
@@ -57,7 +58,8 @@ def as_ctypes(type):
         name = to.type.names[0]
         if name == "char":
             return ctypes.c_char_p
-        if name == "void" or name in HANDLES:
+        # Of floats, a tensor's elements: an address.
+        if name in ("void", "float") or name in HANDLES:
             return ctypes.c_void_p
         return ctypes.POINTER(as_ctypes(to))
     name = type.type.names[0]

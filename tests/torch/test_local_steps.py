@@ -150,6 +150,60 @@ def test_fragments_take_turns_and_saved_states_go_on(ranks):
     ranks.run(2, save_and_restore)
 
 
+def moved_in_floats(weights, anchor, momentum, alpha):
+    """An outer step in single operations, each rounded to fp32, from all islands' weights. Returns the islands' new weights."""
+    rate, factor, alpha = (torch.tensor(number) for number in (*OUTER.values(), alpha))
+    differences = [anchor - weight.float() for weight in weights]
+    mean = (differences[0] + differences[1]) / 2
+    mean[~mean.isfinite()] = float("nan")
+    momentum.copy_(factor * momentum + mean)
+    anchor.copy_(anchor - rate * (mean + factor * momentum))
+    moved = [anchor if alpha == 0 else alpha * weight.float() + (1 - alpha) * anchor for weight in weights]
+    return [weight.to(of.dtype, copy=True) for weight, of in zip(moved, weights)]
+
+
+def equal_bits(a, b):
+    """True if two tensors have the same bits, except those of NaN."""
+    words = {2: torch.int16, 4: torch.int32}[a.element_size()]
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a[~a.isnan()].view(words), b[~b.isnan()].view(words))
+
+
+def bits_of_outer_steps(rank, size, dtype, alpha):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    start = torch.Generator().manual_seed(5)
+    parameters = [torch.nn.Parameter(torch.randn(n, generator=start).to(dtype)) for n in (1003, 70001)]
+    weights = [[p.detach().clone() for _ in range(2)] for p in parameters]
+    anchors = [p.detach().float().clone() for p in parameters]
+    momenta = [torch.zeros_like(anchor) for anchor in anchors]
+    optimizer = torch.optim.SGD(parameters, lr=0.01)
+    versions = []
+    optimizer.register_step_post_hook(lambda *_: versions.extend(p._version for p in parameters))
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=1, exchange="lossless", alpha=alpha, **OUTER)
+    for step in range(4):
+        for p, of_islands in zip(parameters, weights):
+            for island, weight in enumerate(of_islands):
+                weight += torch.randn(p.shape, generator=torch.Generator().manual_seed(10 * step + island)).to(dtype) / 8
+                if step == 2 and island == 1:
+                    weight[100], weight[200] = float("inf"), float("nan")
+            p.data.copy_(of_islands[rank])
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+        assert all(p._version > was for p, was in zip(parameters, versions[-2:])), "autograd knows that weights have changed"
+        weights = [moved_in_floats(*of, alpha) for of in zip(weights, anchors, momenta)]
+        state = steps.state_dict()
+        for p, of_islands in zip(parameters, weights):
+            assert equal_bits(p.detach(), of_islands[rank])
+            assert p.isnan().sum() == (0 if step < 2 else 2)
+        for given, expected in zip(state["anchors"] + state["momenta"], anchors + momenta):
+            assert equal_bits(given, expected)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_anchors_and_momenta_have_the_bits_of_single_operations(ranks, dtype, alpha):
+    ranks.run(2, bits_of_outer_steps, dtype, alpha)
+
+
 def islands_differ(tensors):
     copies = [[torch.empty_like(t) for _ in range(2)] for t in tensors]
     for tensor, of_islands in zip(tensors, copies):
@@ -220,13 +274,22 @@ def refuse(rank, size):
         model = model_of(seed)
         return zeropp.local_steps(torch.optim.SGD(model.parameters(), lr=0.1), mesh["island"], **arguments)
 
+    def step_of(weight, then=None):
+        parameter = torch.nn.Parameter(weight)
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        zeropp.local_steps(optimizer, mesh["island"], every=1)
+        parameter.data = weight if then is None else then
+        optimizer.step()
+
     return refusals(
         {
             "local_steps: expected every as a whole number from 1, given 0": lambda: steps_of(every=0),
             "every as a whole number from 1, given 2.5": lambda: steps_of(every=2.5),
-            "learning_rate as a finite number from 0, given nan": lambda: steps_of(learning_rate=float("nan")),
-            "momentum as a finite number from 0, given '1'": lambda: steps_of(momentum="1"),
-            "alpha as a number from 0 to 1, given 2": lambda: steps_of(alpha=2),
+            "expected a learning rate above 0, given nan": lambda: steps_of(learning_rate=float("nan")),
+            "expected a learning rate above 0, given 0": lambda: steps_of(learning_rate=0),
+            "expected a momentum from 0 to less than 1, given 1": lambda: steps_of(momentum=1),
+            "momentum as a number, given '1'": lambda: steps_of(momentum="1"),
+            "expected an alpha from 0 to 1, given 2": lambda: steps_of(alpha=2),
             "fragments as a whole number from 1, given 0": lambda: steps_of(fragments=0),
             "a delay below every, 3, given 3": lambda: steps_of(every=3, delay=3),
             "expected nodes_per_site with a format between sites": lambda: steps_of(exchange=("bf16", "bf16", "bf16")),
@@ -238,6 +301,11 @@ def refuse(rank, size):
             "exchange '4bit' on rank 0, '2bit' on rank 1": lambda: steps_of(exchange=("4bit", "2bit")[rank]),
             "momentum 0.9 on rank 0, 0.5 on rank 1": lambda: steps_of(momentum=(0.9, 0.5)[rank]),
             "local_steps: expected the same on every rank": lambda: steps_of(seed=3 + rank),
+            "expected contiguous tensors, given one of strides (1, 3)": lambda: step_of(torch.ones(2, 3).t()),
+            "expected tensors of torch.float32, torch.float16, torch.bfloat16, given torch.float64":
+                lambda: step_of(torch.ones(3, dtype=torch.float64)),
+            "expected a weight of [3] on cpu, as local_steps() was given, given [1] on cpu":
+                lambda: step_of(torch.ones(3), torch.ones(1)),
         }
     )
 

@@ -3,5 +3,6 @@
 #include "all_reduce.cpp"
 #include "communicator.cpp"
 #include "gather.cpp"
+#include "outer_step.cpp"
 #include "reduce.cpp"
 #include "replica.cpp"

@@ -7,6 +7,7 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -16,6 +17,7 @@
 #include <zeropp/topology/topology.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,17 +27,43 @@
 
 namespace zeropp {
 
+/// Nesterov's step, torch.optim.SGD's with nesterov=True. It is the default rule by which an outer_optimizer moves
+/// anchors. Any trivially copyable type with these members is a rule; its other members are its options.
+struct nesterov {
+    /// Number of floats that the rule keeps for each element. They are 0 at the start.
+    static constexpr std::size_t slots = 1;
+    /// Name of the rule and its own options, which ranks compare.
+    constexpr agreed_text text() const { return "nesterov"; }
+    /// New anchor of an element. `mean` is the mean over islands of the old anchor minus the weight: NaN if it is not
+    /// finite. `kept` points to the element's floats, which the rule may change.
+    ZEROPP_HOST_DEVICE float operator()(const outer_options& options, float anchor, float mean, float* kept) const {
+        kept[0] = product(options.momentum, kept[0]) + mean;
+        return anchor - product(options.learning_rate, mean + product(options.momentum, kept[0]));
+    }
+};
+
+/// Type with the members of `nesterov`.
+template <class Rule>
+concept outer_rule =
+    std::is_trivially_copyable_v<Rule> && requires(const Rule rule, const outer_options& options, float* kept) {
+        { Rule::slots } -> std::convertible_to<std::size_t>;
+        { rule.text() } -> std::convertible_to<agreed_text>;
+        { rule(options, 0.0f, 0.0f, kept) } -> std::same_as<float>;
+    };
+
 namespace detail {
 
-template <class T>
+template <class T, std::size_t slots>
 struct outer_start {
     const T* weights;
     float* anchor;
-    float* momentum;
+    /// Floats of the first slot. A slot has `stride` floats, with padding.
+    float* kept;
+    std::size_t stride;
 
     ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
         anchor[i] = element_traits<T>::to_float(weights[i]);
-        momentum[i] = 0.0f;
+        for (std::size_t s = 0; s != slots; ++s) kept[s * stride + i] = 0.0f;
     }
 };
 
@@ -50,15 +78,16 @@ struct outer_difference {
     }
 };
 
-/// Outer step of element i: Nesterov's step of momentum and anchor by the mean difference. Then sets the weight to
+/// Outer step of element i: the rule's step of the anchor by the mean difference. Then sets the weight to
 /// alpha * old weight + (1 - alpha) * anchor.
-template <class T>
+template <class T, outer_rule Rule>
 struct outer_update {
-    float rate;
-    float factor;
-    float alpha;
+    Rule rule;
+    outer_options options;
     const float* mean;
-    float* momentum;
+    /// Floats of the rule's first slot. A slot has `stride` floats, with padding.
+    float* kept;
+    std::size_t stride;
     float* anchor;
     T* weights;
 
@@ -66,43 +95,47 @@ struct outer_update {
         // Makes an Inf NaN, so that the anchor gets NaN with all formats: block formats make an Inf NaN, `cast_to`
         // formats keep it.
         const float mean_difference = is_finite(mean[i]) ? mean[i] : quiet_nan;
-        const float m = product(factor, momentum[i]) + mean_difference;
-        const float moved = anchor[i] - product(rate, mean_difference + product(factor, m));
-        momentum[i] = m;
+        float of_element[Rule::slots == 0 ? 1 : Rule::slots];
+        for (std::size_t s = 0; s != Rule::slots; ++s) of_element[s] = kept[s * stride + i];
+        const float moved = rule(options, anchor[i], mean_difference, of_element);
+        for (std::size_t s = 0; s != Rule::slots; ++s) kept[s * stride + i] = of_element[s];
         anchor[i] = moved;
-        if (alpha == 0.0f) {
+        if (options.alpha == 0.0f) {
             weights[i] = element_traits<T>::from_float(moved);
         } else {
             const float own = element_traits<T>::to_float(weights[i]);
-            weights[i] = element_traits<T>::from_float(product(alpha, own) + product(1.0f - alpha, moved));
+            weights[i] =
+                element_traits<T>::from_float(product(options.alpha, own) + product(1.0f - options.alpha, moved));
         }
     }
 };
 
 }  // namespace detail
 
-/// State of training with local steps on one rank. It has three parts, for the elements of the rank's shards: the
-/// anchor, the outer momentum, and the difference that an exchange moves. The anchor is the common weights after the
-/// last exchange. Islands train by themselves, and exchange their progress by outer_step every `every` steps. Refers to
-/// the caller's storage of `storage_bytes(...)`, with any initial contents, which nothing else may use.
+/// State of training with local steps on one rank. For the elements of the rank's shards, it has the anchor, the rule's
+/// slots, and the difference that an exchange moves. The anchor is the common weights after the last exchange. Islands
+/// train by themselves, and exchange their progress by outer_step every `every` steps. Refers to the caller's storage
+/// of `storage_bytes(...)`, with any initial contents, which nothing else may use.
 ///
-/// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
-/// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
+/// Memory     for each element of the rank's shards, 8 bytes and 4 for each slot of the rule: 12 with `nesterov`. For
+///            each tensor, up to 3 such elements more
+/// Requires   in all islands, the same tensors, the same rule and the same sequence of calls, from equal weights
 /// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. This
 ///            holds also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other
 ///            ranks, call `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
-template <class Space>
+template <class Space, outer_rule Rule = nesterov>
 class outer_optimizer {
 public:
     using space = Space;
 
     /// State for this rank's shards `weights`, an array or a tensor_list of any element type. `counterparts` is the
-    /// topology of the ranks with equal shards, one in each island. Call `start` before the first exchange. Allocates,
-    /// and blocks in device_space. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// topology of the ranks with equal shards, one in each island. `rule` moves the anchors. Call `start` before the
+    /// first exchange. Allocates, and blocks in device_space. Throws precondition_error unless `storage` is large
+    /// enough and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
-    outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
-        : storage_(as_view<Space>(storage)), part_size_(part_size(weights)),
+    outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage, const Rule& rule = {})
+        : rule_(rule), storage_(as_view<Space>(storage)), part_size_(part_size(weights)),
           differences_(listed(counterparts, weights)) {
         const std::string problem = workspace_problem(storage_, storage_bytes(weights));
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
@@ -117,16 +150,16 @@ public:
     /// Bytes of storage that a rank needs for its shards `weights`.
     template <tensors_in<Space> Weights>
     static std::size_t storage_bytes(const Weights& weights) {
-        return 3 * part_size(weights) * sizeof(float);
+        return parts * part_size(weights) * sizeof(float);
     }
 
-    /// Sets anchor = weights and momentum = 0, the state before the first inner step. Enqueued on `exec`, without
-    /// communication. Throws precondition_error unless `weights` have the shapes given to the constructor.
+    /// Sets anchor = weights and the rule's slots to 0, the state before the first inner step. Enqueued on `exec`,
+    /// without communication. Throws precondition_error unless `weights` have the shapes given to the constructor.
     template <execution Execution, tensors_in<Space> Weights>
     void start(const Execution& exec, const Weights& weights) {
         require(problem(weights));
         for_each_array<Execution>(exec, weights, [&]<class T>(const T* w, std::size_t begin) {
-            return detail::outer_start<T>{w, anchor_at(begin), momentum_at(begin)};
+            return detail::outer_start<T, Rule::slots>{w, anchor_at(begin), kept_at(begin), part_size_};
         });
         restore(0, false);
     }
@@ -135,11 +168,12 @@ public:
     ///   momentum = options.momentum * momentum + mean
     ///   anchor   = anchor - options.learning_rate * (mean + options.momentum * momentum)
     ///   weights  = options.alpha * weights + (1 - options.alpha) * anchor
-    /// where mean is the mean over islands of anchor - weights as the exchange began. In float, in this order, without
-    /// fused multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
-    /// The step is torch.optim.SGD's with nesterov=True. Elements that are not finite in one island are NaN in all.
-    /// Enqueued on `exec`; the exchange must be complete, or enqueued on `exec` before. Throws precondition_error if no
-    /// exchange has begun, if the last one's work has failed on a host_queue, or for wrong arguments.
+    /// where mean is the mean over islands of anchor - weights as the exchange began. The first two lines are the step
+    /// of `nesterov`; another rule computes the anchor by its own. In float, in this order, without fused
+    /// multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
+    /// Elements that are not finite in one island are NaN in all. Enqueued on `exec`; the exchange must be complete, or
+    /// enqueued on `exec` before. Throws precondition_error if no exchange has begun, if the last one's work has failed
+    /// on a host_queue, or for wrong arguments.
     template <execution Execution, mutable_tensors_in<Space> Weights>
     void apply(const Execution& exec, Weights&& weights, const outer_options& options) {
         require(options.problem());
@@ -149,13 +183,8 @@ public:
                                      pending_ ? "one that failed" : "none");
         }
         for_each_array<Execution>(exec, weights, [&]<class T>(T* w, std::size_t begin) {
-            return detail::outer_update<T>{options.learning_rate,
-                                           options.momentum,
-                                           options.alpha,
-                                           difference_at(begin),
-                                           momentum_at(begin),
-                                           anchor_at(begin),
-                                           w};
+            return detail::outer_update<T, Rule>{
+                rule_, options, difference_at(begin), kept_at(begin), part_size_, anchor_at(begin), w};
         });
         pending_ = false;
     }
@@ -172,8 +201,11 @@ public:
         // Work that is still enqueued stores its number in the old counter.
         completed_ = std::make_shared<std::atomic<std::uint64_t>>(exchanges);
     }
-    /// Memory of the state: anchor, momentum and difference. Complete when the work of the last call is complete.
-    view<std::byte, Space> state() const { return storage_.subview(0, 3 * part_size_ * sizeof(float)); }
+    /// The rule. Between `apply` and the next exchange, all ranks may change its options alike.
+    Rule& rule() { return rule_; }
+    /// Memory of the state: anchor, the rule's slots and difference. Complete when the work of the last call is
+    /// complete. Options of the rule are not in it.
+    view<std::byte, Space> state() const { return storage_.subview(0, parts * part_size_ * sizeof(float)); }
 
     /// Anchor of array t of the weights, with the same bits in all islands.
     view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begin(t)), differences_[t].size()}; }
@@ -242,7 +274,9 @@ private:
     /// Number of floats that `n` floats take in storage: `n`, rounded up to a multiple of 16 bytes.
     static std::size_t padded(std::size_t n) { return round_up(n, workspace_alignment / sizeof(float)); }
 
-    /// Number of floats, with padding, of each of the three arrays in storage: anchor, momentum, difference.
+    /// Number of arrays in storage: anchor, the rule's slots, difference.
+    static constexpr std::size_t parts = 2 + Rule::slots;
+    /// Number of floats, with padding, of each array in storage.
     template <class Weights>
     static std::size_t part_size(const Weights& weights) {
         const auto arrays = detail::operand_of<Space>(weights);
@@ -255,9 +289,9 @@ private:
         return reinterpret_cast<float*>(storage_.data()) + p * part_size_ + begin;
     }
     float* anchor_at(std::size_t begin) const { return part(0, begin); }
-    float* momentum_at(std::size_t begin) const { return part(1, begin); }
-    float* difference_at(std::size_t begin) const { return part(2, begin); }
-    /// Index of the first element of array t of the weights, in each of the three arrays in storage.
+    float* kept_at(std::size_t begin) const { return part(1, begin); }
+    float* difference_at(std::size_t begin) const { return part(parts - 1, begin); }
+    /// Index of the first element of array t of the weights, in each array in storage.
     std::size_t begin(std::size_t t) const {
         return static_cast<std::size_t>(differences_[t].data() - difference_at(0));
     }
@@ -284,6 +318,7 @@ private:
         }
     }
 
+    Rule rule_;
     view<std::byte, Space> storage_;
     std::size_t part_size_;
     tensor_list<float, Space> differences_;

@@ -32,9 +32,9 @@ constexpr all_reduce_options outer_reduction(const outer_options& options) {
 
 /// Bytes of workspace that outer_step and outer_begin need. `counterparts` is the topology of the ranks with equal
 /// shards, one in each island.
-template <topology Topology, reduction_hops Hops, class Space>
+template <topology Topology, reduction_hops Hops, class Space, class Rule>
 std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops& by_hop,
-                                       const outer_optimizer<Space>& outer, const outer_options& options = {}) {
+                                       const outer_optimizer<Space, Rule>& outer, const outer_options& options = {}) {
     if (counterparts.size() == 1) return 0;
     return quantized_all_reduce_workspace_bytes(counterparts, by_hop, outer.differences(),
                                                 detail::outer_reduction(options));
@@ -55,15 +55,16 @@ std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops&
 ///           until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last exchange. Make one
 ///           error_feedback for the `differences()` of each outer_optimizer
-/// Requires  the same shards, quantizers, options and number of exchanges on all ranks of `comm`; otherwise as
+/// Requires  the same shards, quantizers, rule, options and number of exchanges on all ranks of `comm`; otherwise as
 ///           quantized_all_reduce
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512), algorithm 2
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Weights,
-          scratch_in<space_of<Exec>> Scratch = none>
+          class Rule, scratch_in<space_of<Exec>> Scratch = none>
 auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const Weights& weights,
-                 outer_optimizer<space_of<Exec>>& outer, const outer_options& options = {}, Scratch&& scratch = {}) {
+                 outer_optimizer<space_of<Exec>, Rule>& outer, const outer_options& options = {},
+                 Scratch&& scratch = {}) {
     using space = space_of<Exec>;
     const pipeline on(exec);
     using T = detail::element_of_tensors<const Weights, space>;
@@ -73,6 +74,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     call.quantize_with(q);
     call.agree(options.text());
     call.agree(agreed_text("exchange ").append(outer.exchanges()));
+    call.agree(outer.rule().text());
     call.require([&] { return options.problem(); });
     call.require([&] { return outer.problem(weights); });
     call.require([&] { return tensors_shape(outer.differences()).problem({comm.size()}); });
@@ -100,9 +102,10 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
 /// Result    anchor, momentum and weights as `outer.apply` says
 /// Shapes, Moves, Order, Feedback, Requires, Throws, Source    as outer_begin
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops,
-          mutable_tensors_in<space_of<Exec>> Weights, scratch_in<space_of<Exec>> Scratch = none>
+          mutable_tensors_in<space_of<Exec>> Weights, class Rule, scratch_in<space_of<Exec>> Scratch = none>
 void outer_step(const Exec& exec, Communicator& comm, const Hops& by_hop, Weights&& weights,
-                outer_optimizer<space_of<Exec>>& outer, const outer_options& options = {}, Scratch&& scratch = {}) {
+                outer_optimizer<space_of<Exec>, Rule>& outer, const outer_options& options = {},
+                Scratch&& scratch = {}) {
     outer_begin(exec, comm, by_hop, weights, outer, options, scratch);
     outer.apply(pipeline(exec).intra_node, weights, options);
 }

@@ -33,9 +33,9 @@ template void updates(const stream&, tensor_table<const float>, tensor_table<bfl
 /// Elements of an outer step.
 template <class T>
 void outer_steps(const stream& s, std::size_t n, T* weights, float* state) {
-    codec::each(s, n, detail::outer_start<T>{weights, state, state});
+    codec::each(s, n, detail::outer_start<T, 1>{weights, state, state, n});
     codec::each(s, n, detail::outer_difference<T>{weights, state, state});
-    codec::each(s, n, detail::outer_update<T>{0.7f, 0.9f, 0.5f, state, state, state, weights});
+    codec::each(s, n, detail::outer_update<T, nesterov>{{}, {.alpha = 0.5f}, state, state, n, state, weights});
 }
 
 template void outer_steps(const stream&, std::size_t, float*, float*);

@@ -148,6 +148,10 @@ _SIGNATURES = {
         ctypes.c_int,
         [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
     ),
+    "zeropp_outer_step": (
+        ctypes.c_int,
+        [ctypes.c_int] + 4 * [ctypes.c_void_p] + [ctypes.c_size_t] + 3 * [ctypes.c_float] + [ctypes.c_void_p],
+    ),
 }
 
 # Functions that only the host's library has: threads, exact differences, and planning.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
-import math
 import numbers
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -15,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from . import arguments, formats
+from . import _library, arguments, formats
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, all_reduce
 from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
@@ -74,13 +73,14 @@ class LocalSteps:
         self._options = options
         for name, least in {"every": 1, "fragments": 1, "delay": 0}.items():
             arguments.integer("local_steps", name, options[name], least)
-        for name, most in {"learning_rate": math.inf, "momentum": math.inf, "alpha": 1}.items():
-            rate = options[name]
-            if not (isinstance(rate, numbers.Real) and 0 <= rate < math.inf and rate <= most):
-                words = "a finite number from 0" if most == math.inf else f"a number from 0 to {most}"
-                raise ZeroppError(f"local_steps: expected {name} as {words}, given {rate!r}")
+        for name in ("learning_rate", "momentum", "alpha"):
+            arguments.instance("local_steps", name, options[name], numbers.Real, "a number")
         if options["delay"] >= options["every"]:
             raise ZeroppError(f"local_steps: expected a delay below every, {options['every']}, given {options['delay']}")
+        for weight in weights:
+            _library.require_tensor(weight)
+            # Of no elements: the library checks the rates and the weight's type.
+            self._outer_step(weight[:0], weight[:0], weight[:0], weight[:0], options["alpha"])
         hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
         formats.require_sites("local_steps", nodes_per_site, hops)
         self._hops = hops
@@ -112,6 +112,31 @@ class LocalSteps:
         """This rank's elements of each parameter. Counterparts in other islands leave out the same ones, without elements."""
         return [weight for weight in map(_local, self._parameters) if weight.numel() != 0]
 
+    def _weights_of(self, fragment: _Fragment) -> list[torch.Tensor]:
+        """The weights of a fragment. Raises ZeroppError unless they are tensors as their anchors are: their memory is written."""
+        weights = self._weights()[fragment.places.start : fragment.places.stop]
+        for weight, anchor in zip(weights, fragment.anchors, strict=True):
+            _library.require_tensor(weight)
+            if (weight.shape, weight.device) != (anchor.shape, anchor.device):
+                raise ZeroppError(
+                    f"local_steps: expected a weight of {list(anchor.shape)} on {anchor.device}, as local_steps() was given, "
+                    f"given {list(weight.shape)} on {weight.device}"
+                )
+        return weights
+
+    def _outer_step(
+        self, weight: torch.Tensor, anchor: torch.Tensor, momentum: torch.Tensor, mean: torch.Tensor, alpha: float
+    ) -> None:
+        loaded = _library.library(weight.device.type)
+        with _library.on_device(weight.device):
+            status = loaded.zeropp_outer_step(
+                _library.element_of([weight]), *(of.data_ptr() for of in (weight, anchor, momentum, mean)), weight.numel(),
+                *(float(self._options[name]) for name in ("learning_rate", "momentum")), float(alpha),
+                _library.stream_of(weight.device),
+            )
+        _library.require_success(loaded, status)
+        torch.autograd.graph.increment_version(weight)
+
     def _before_step(self, *_: Any) -> None:
         given = self._parameters_now()
         if len(given) != len(self._parameters) or any(now is not then for now, then in zip(given, self._parameters)):
@@ -138,8 +163,7 @@ class LocalSteps:
     @torch.no_grad()
     def _begin(self, fragment: _Fragment) -> None:
         """Begins to average the differences of `fragment`."""
-        weights = self._weights()
-        differences = [anchor - weights[place] for anchor, place in zip(fragment.anchors, fragment.places, strict=True)]
+        differences = [anchor - weight for anchor, weight in zip(fragment.anchors, self._weights_of(fragment), strict=True)]
         work = self._mean, fragment, differences, enabled(), f"exchange after step {self._steps}"
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -161,17 +185,14 @@ class LocalSteps:
 
     @torch.no_grad()
     def _apply(self, fragment: _Fragment, alpha: float) -> None:
-        """Moves the anchors by the mean, as torch.optim.SGD with nesterov, and weights to them but for `alpha` of their own."""
+        """Moves the anchors by the mean, and weights to them but for `alpha` of their own: outer_optimizer::apply of C++."""
         means = fragment.mean.result()
         fragment.mean = None
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        weights = self._weights()
-        rate, momentum = self._options["learning_rate"], self._options["momentum"]
-        for anchor, of_anchor, mean, place in zip(fragment.anchors, fragment.momenta, means, fragment.places, strict=True):
-            of_anchor.mul_(momentum).add_(mean)
-            anchor.sub_(mean.add_(of_anchor, alpha=momentum), alpha=rate)
-            weights[place].copy_(anchor if alpha == 0 else alpha * weights[place].float() + (1 - alpha) * anchor)
+        weights = self._weights_of(fragment)
+        for of_weight in zip(weights, fragment.anchors, fragment.momenta, means, strict=True):
+            self._outer_step(*of_weight, alpha)
 
     def exchange(self) -> None:
         """Makes the islands' weights equal now: all ranks call it together. Exchanges that are under way end first."""
@@ -239,7 +260,7 @@ class LocalSteps:
             fragment.mean = None
             if None not in means and means:
                 fragment.mean = concurrent.futures.Future()
-                fragment.mean.set_result([mean.to(anchor, copy=True) for mean, anchor in zip(means, fragment.anchors)])
+                fragment.mean.set_result([torch.empty_like(anchor).copy_(mean) for mean, anchor in zip(means, fragment.anchors)])
         self.reset_feedback()
 
     def reset_feedback(self) -> None:
@@ -284,7 +305,8 @@ def local_steps(
     `fragments`: that many parts of the weights, of about equal size, take turns, spread evenly over `every` steps. Weights
     of one fragment are then equal after its turn. `delay`: an exchange is used so many steps after its begin, below `every`,
     and a thread makes it meanwhile; 0 blocks the optimizer's step. `alpha`, from 0 to 1, is the part of an island's own weights
-    that an exchange keeps: anchors are equal in all islands, weights then are not.
+    that an exchange keeps: anchors are equal in all islands, weights then are not. `learning_rate` is above 0, `momentum` from 0
+    to below 1. The step has the bits of outer_optimizer::apply in C++: an element that is not finite in one island is NaN in all.
 
     Only the parameters that `optimizer` has now are exchanged: a step with others, as after add_param_group(), raises a
     ZeroppError. Each further optimizer takes a call of its own. Buffers, as BatchNorm's means, stay apart in each island.
