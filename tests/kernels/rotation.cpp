@@ -12,6 +12,9 @@ TEST_CASE("kernels: rotated elements, in windows of one lane to a whole warp", "
     kernels::check_tensors<zeropp::bfloat16>(hadamard<block_integer<4, 64>, 8>());
     kernels::check_tensors<float>(hadamard<block_integer<4, 128>>());
     kernels::check_tensors<zeropp::half>(hadamard<block_integer<8, 256>, 256>());
+    kernels::check_tensors<zeropp::bfloat16>(
+        hadamard<block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>());
+    kernels::check_tensors<zeropp::bfloat16>(hadamard<block_integer<4, 2048>, 256>());
 }
 
 TEST_CASE("kernels: sums of rotated elements, in windows of all sorts", "[kernels]") {

@@ -234,11 +234,11 @@ void unpack(const operation& o, warp& w, u32 lanes) {
     });
 }
 
+f32 value_of_half(u32 x) { return static_cast<f32>(std::bit_cast<f16>(static_cast<u16>(x))); }
 /// The greater of two 16-bit floats as max.NaN has it.
-u32 greater_half(u32 a, u32 b) {
-    const auto value = [](u32 x) { return static_cast<f32>(std::bit_cast<f16>(static_cast<u16>(x))); };
-    return to_bits(static_cast<f16>(greater_or_nan(value(a), value(b))));
-}
+u32 greater_half(u32 a, u32 b) { return to_bits(static_cast<f16>(greater_or_nan(value_of_half(a), value_of_half(b)))); }
+/// The lesser of two 16-bit floats; of a number and NaN, the number.
+u32 lesser_half(u32 a, u32 b) { return to_bits(static_cast<f16>(std::fmin(value_of_half(a), value_of_half(b)))); }
 
 /// setp.nan.f16x2: a predicate for each half.
 void halves_are_nan(const operation& o, warp& w, u32 lanes) {
@@ -273,6 +273,7 @@ void add_arithmetic(dictionary& all) {
     define(all, "popc.b32", [](u32 a) { return static_cast<u32>(std::popcount(a)); });
     define(all, "max.NaN.f16x2",
            [](u32 a, u32 b) { return greater_half(a >> 16, b >> 16) << 16 | greater_half(a, b); });
+    define(all, "min.f16x2", [](u32 a, u32 b) { return lesser_half(a >> 16, b >> 16) << 16 | lesser_half(a, b); });
     define(all, "prmt.b32", [](u32 a, u32 b, u32 selector) { return permuted(a, b, selector); });
     define(all, "lop3.b32", [](u32 a, u32 b, u32 c, u32 table) { return any_function(a, b, c, table); });
     define(all, "bfi.b32", [](u32 a, u32 b, u32 from, u32 length) { return inserted(a, b, from, length); });

@@ -125,6 +125,10 @@ constexpr ZEROPP_HOST_DEVICE S whole_step(float extent) noexcept {
         const float step =
             by.low == 0 ? __fmul_rn(extent, by.high) : __fmaf_rn(extent, by.high, __fmul_rn(extent, by.low));
         if constexpr (std::same_as<S, float>) return step;
+        // The upper half of a float, rounded up in magnitude. For these magnitudes, it stays finite.
+        if constexpr (std::same_as<S, bfloat16>) {
+            return S::from_bits(static_cast<std::uint16_t>((float_bits(step) + 0xffffu) >> 16));
+        }
         return round_away_from_zero<S>(step);
     }
 #endif

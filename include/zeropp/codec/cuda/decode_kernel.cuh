@@ -130,11 +130,23 @@ private:
 #pragma unroll
         for (std::size_t r = 0; r != granules_per_thread; r += run) {
             typename Source::fragment fragments[std::size_t{run}];
-            source.template fragments<run>(raw + r, fragments);
+            // Ordinary steps of integers take the factor of the rotation with them.
+            constexpr bool rotates_integers = Source::rotation > 1 && Source::integers;
+            bool scaled = false;
+            if constexpr (rotates_integers) {
+                scaled = source.has_ordinary_steps(raw[r]);
+                source.template fragments<run>(raw + r, fragments, scaled ? scale_back : 1.0f);
+            } else {
+                source.template fragments<run>(raw + r, fragments);
+            }
             float x[std::size_t{run}][granule_size];
 #pragma unroll
             for (std::size_t k = 0; k != run; ++k) fragments[k].to_floats(x[k]);
-            rotate_back(x, true);
+            rotate_back<!rotates_integers>(x, true);
+            if (rotates_integers && !scaled) {
+#pragma unroll
+                for (std::size_t k = 0; k != run; ++k) multiply(x[k], scale_back);
+            }
             T* const to = p.slice + granule(r) * granule_size;
             raw_granule<T> out[std::size_t{run}];
 #pragma unroll
@@ -142,7 +154,7 @@ private:
                 if (last.accumulate) out[k] = load_whole_granule(to + k * granule_size, p.aligned);
                 finish_granule(x[k], out[k]);
             }
-            store_whole_granules(to, out, p.aligned);
+            store_whole_granules<Slices::is_list>(to, out, p.aligned);
         }
     }
 
@@ -169,11 +181,13 @@ private:
         }
     }
 
-    template <std::size_t N>
+    static constexpr float scale_back = rotation_scale<Source::rotation>(true);
+
+    template <bool Scaled = true, std::size_t N>
     __device__ static void rotate_back(float (&x)[N][granule_size], bool whole) {
         constexpr int in_a_row = N;
-        rotate_granules<Source::rotation, kernel_threads, in_a_row, in_a_row>(x, true,
-                                                                              [=](std::size_t) { return whole; });
+        rotate_granules<Source::rotation, kernel_threads, in_a_row, in_a_row, Scaled>(
+            x, true, [=](std::size_t) { return whole; });
     }
 
     /// Divides the sums `result` of a granule and stores them in `out` as elements. If `last.accumulate`, `out` has the

@@ -41,9 +41,19 @@ struct encode_kernel {
 
     static constexpr int block_granules = Q::block_size / granule_size;
 
+    /// True if a thread takes `rows_ahead` granules of a tensor in a row, which are copied ahead. A window of 32
+    /// elements then is rotated without exchanges between threads.
+    static constexpr bool takes_rows = encodes_integers<Q> && rotating_quantizer<Q> && !Source::sums &&
+                                       !Slices::is_list && !Residuals::any && block_granules >= rows_ahead &&
+                                       block_granules <= rows_ahead * kernel_threads &&
+                                       detail::tiles_ahead<Source, rows_ahead, rows_ahead>::possible;
+
     // Consecutive granules share bytes of ternary codes. So lanes take one granule in a row, and at least 16 lanes hold
     // a group of up to 128 codes (layout/ternary.hpp).
-    using tile_shape = detail::tile_shape<values, block_granules, ternary_quantizer<Q> ? 1 : Source::together,
+    using tile_shape = detail::tile_shape<values, block_granules,
+                                          ternary_quantizer<Q> ? 1
+                                          : takes_rows         ? rows_ahead
+                                                               : Source::together,
                                           ternary_quantizer<Q> ? 16 : 8>;
     static constexpr int most_granules = tile_shape::most_granules;
     static constexpr int run = tile_shape::run;
@@ -58,12 +68,13 @@ struct encode_kernel {
     /// Number of granules of a tile that each thread takes.
     static constexpr int tile_granules = team_blocks * granules_per_lane;
     using tiles_ahead = detail::tiles_ahead<Source, tile_granules, run>;
-    /// True if threads request later tiles before they encode a tile (tiles_ahead.cuh). This helps where a
+    /// True if threads request later tiles before they encode a tile (tiles_ahead.cuh). This helps sums where a
     /// multiprocessor has registers for two thread blocks. Of three thread blocks, one loads while the others compute,
     /// in fewer instructions. False for lists, where a tile may belong to several sections.
     static constexpr bool loads_ahead = tiles_ahead::possible && !Slices::is_list && in_registers &&
                                         resident_blocks_for(tile_granules * values::fragment_words) == 2 &&
                                         granules_at_once<values, run> >= tile_granules;
+    static_assert(loads_ahead || !takes_rows);
     /// Number of 32-bit registers for the stats from which `Q` fits a block's parameters. One or two registers count as
     /// 0, because `resident_blocks_for` allows for them.
     static constexpr int stats_words =
@@ -84,7 +95,7 @@ struct encode_kernel {
     __device__ void operator()() const {
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
             std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
-            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(message);
+            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(layout, message);
             if constexpr (Slices::is_list && !windows_join_blocks) {
                 encode_list(message, s);
             } else {
@@ -152,7 +163,7 @@ private:
             for (unsigned at = 0, read = more; first < whole; first += apart) {
                 request(first + more * apart, read);
                 encode<team_blocks, true>(part, first, team(), [&](auto granule, auto& raw) {
-                    ahead.take(part.from.source, granule, at, raw);
+                    ahead.take(source, part.from.source, granule, at, raw);
                 });
                 read = at;
                 at = at == more ? 0 : at + 1;
@@ -219,13 +230,17 @@ private:
         const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
-        if constexpr (in_registers) fetch<Whole>(part, granule, fragments, fetch_whole);
+        // True if fragments lack the factor of the rotation, which ordinary steps of integers take with them.
+        constexpr bool unscaled =
+            Whole && in_registers && rotating_quantizer<Q> && encodes_integers<Q> && !Residuals::any;
+        constexpr float factor = rotation_scale<rotation_size<Q>()>(false);
+        if constexpr (in_registers) fetch<Whole, !unscaled>(part, granule, fragments, fetch_whole);
         // Calls use(n, index in the section, number of elements, fragment) for this thread's granules n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
                 if constexpr (!in_registers) {
-                    fetch<Whole>(part, [=](std::size_t) { return granule(n); }, fragments, fetch_whole);
+                    fetch<Whole, true>(part, [=](std::size_t) { return granule(n); }, fragments, fetch_whole);
                 }
                 use(n, granule(n), Whole ? granule_size : valid_elements(part.size, granule(n)),
                     fragments[in_registers ? n : 0]);
@@ -233,15 +248,19 @@ private:
         };
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
-            for_each_granule(r, [&](std::size_t, std::size_t, int valid, const fragment& f) {
-                if constexpr (Whole && std::is_same_v<typename Q::stats, symmetric::stats>) {
+            if constexpr (Whole && extremes<typename Q::stats>::decide) {
+                extremes<typename Q::stats> found;
+                for_each_granule(r, [&](std::size_t, std::size_t, int, const fragment& f) {
                     float x[granule_size];
                     values::of(f, x);
-                    stats[r].add(largest_magnitude(x));
-                } else {
-                    for_each_value(f, valid, [&](float x) { stats[r].add(x); });
-                }
-            });
+                    found.add(x);
+                });
+                found.for_each([&](float x) { stats[r].add(unscaled ? product(x, factor) : x); });
+            } else {
+                for_each_granule(r, [&](std::size_t, std::size_t, int valid, const fragment& f) {
+                    values::for_each(f, valid, [&](float x) { stats[r].add(x); });
+                });
+            }
         }
         merge_stats<lanes>(stats);
         [[maybe_unused]] params best[std::size_t{Blocks}];
@@ -251,7 +270,7 @@ private:
             for (std::size_t r = 0; r != Blocks; ++r) {
                 best[r] = q.fit(stats[r]);
                 for_each_granule(r, [&](std::size_t, std::size_t, int valid, const fragment& f) {
-                    for_each_value(f, valid, [&](float x) { sums[r].add(x, best[r]); });
+                    values::for_each(f, valid, [&](float x) { sums[r].add(x, best[r]); });
                 });
             }
             merge_stats<lanes>(sums);
@@ -262,9 +281,17 @@ private:
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
             if constexpr (!refitting_quantizer<Q>) best[r] = q.fit(stats[r]);
+            float scale = 1.0f;
+            if constexpr (unscaled) {
+                if (is_ordinary(q.multiplier(best[r]))) {
+                    scale = factor;
+                } else {
+                    for_each_granule(r, [&](std::size_t, std::size_t, int, fragment& f) { multiply(f.x, factor); });
+                }
+            }
             [[maybe_unused]] code_run<Q::code_bits, run> in_a_row{};
             for_each_granule(r, [&](std::size_t n, std::size_t number, int valid, fragment& f) {
-                const granule_codes codes = encoded(f, best[r], part, number, valid);
+                const granule_codes codes = encoded(f, best[r], part, number, valid, scale);
                 if constexpr (Whole && stores_runs) {
                     in_a_row.set(static_cast<int>(n % run), codes);
                     if (n % run == run - 1) in_a_row.store(part.codes + (number - (run - 1)) * Q::code_bits);
@@ -282,17 +309,6 @@ private:
             write_params<Whole>(best[r], part, block(r));
         }
         if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, block, for_each_granule);
-    }
-
-    /// Calls use(x) for the first `valid` values of a granule.
-    template <class Use>
-    __device__ static void for_each_value(const fragment& f, int valid, Use use) {
-        float x[granule_size];
-        values::of(f, x);
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            if (i < valid) use(x[i]);
-        }
     }
 
     /// Stores the new residuals of `Blocks` blocks: quantization errors for the next call to add. `lost` has the stats
@@ -320,25 +336,28 @@ private:
         }
     }
 
-    /// Loads granule(n) into fragments[n], ready to encode. All threads of the thread block must call this together.
-    template <bool Whole, class Granule, std::size_t N, class FetchWhole>
+    /// Loads granule(n) into fragments[n], ready to encode; unless `Scaled`, without the factor of a rotation. All
+    /// threads of the thread block must call this together.
+    template <bool Whole, bool Scaled, class Granule, std::size_t N, class FetchWhole>
     __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N],
                           FetchWhole fetch_whole) const {
-        values::template fetch<Whole, lanes, granules_per_lane, run>(source, residuals, part.from, part.size, granule,
-                                                                     fragments, fetch_whole);
+        values::template fetch<Whole, Scaled, lanes, granules_per_lane, run>(source, residuals, part.from, part.size,
+                                                                             granule, fragments, fetch_whole);
     }
 
     using granule_codes = packed_codes<Q::code_bits>;
 
-    /// Codes of the values `f` of granule `granule`, with its block's parameters `p`; zero from element `valid` on.
+    /// Codes of the values `f` of granule `granule`, times `scale`, with its block's parameters `p`; zero from element
+    /// `valid` on.
     __device__ granule_codes encoded(const fragment& f, const params& p, const section_cursor& part,
-                                     std::size_t granule, int valid) const {
+                                     std::size_t granule, int valid, float scale = 1.0f) const {
         float x[granule_size];
         values::of(f, x);
         if constexpr (stochastic_quantizer<Q>) {
-            return encode_granule(q, x, p, valid, noise_from(q, part.index + granule * granule_size, Source::sums));
+            return encode_granule(q, x, p, valid, scale,
+                                  noise_from(q, part.index + granule * granule_size, Source::sums));
         } else {
-            return encode_granule(q, x, p, valid);
+            return encode_granule(q, x, p, valid, scale);
         }
     }
 
@@ -372,15 +391,6 @@ private:
             }
             *reinterpret_cast<params*>(part.params + block * params_bytes<Q>) = stored;
         }
-    }
-
-    /// Writes zeros to the padding of a message: after its codes and after its parameters.
-    __device__ void clear_padding(std::byte* message) const {
-        const auto clear = [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
-        };
-        clear(layout.codes_end, layout.params_offset);
-        clear(layout.params_end, layout.bytes);
     }
 };
 

@@ -8,6 +8,7 @@
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/codec/exact.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/layout/exact_differences.hpp>
 
 #include <cstddef>
@@ -114,7 +115,7 @@ private:
             const granule_exponents<T> exponents(g, valid);
             const auto bits_of = [&](int i) { return whole ? i < valid ? 16u : 0u : exponents.code_bits_at(i, reach); };
             const warp_scan sums(whole ? static_cast<std::uint32_t>(16 * valid) : exponents.code_bits_in(reach));
-            const std::uint32_t code_bytes = bytes_of_bits(sums.total);
+            const auto code_bytes = static_cast<std::uint32_t>(ceil_div(sums.total, 8));
             if (at + code_bytes + exceptions * exception_bytes > in.bytes()) return false;
             if (sums.total != 0) {
                 std::uint32_t place = 8 * at + sums.before;
@@ -139,12 +140,10 @@ private:
                     }
                 }
                 T* const to = slice + tile.granule(b) * granule_size;
-                if (valid != granule_size) {
-                    store_part_granule(to, g, valid);
-                } else if (aligned) {
-                    store_wide(to, g.data);
+                if (valid == granule_size) {
+                    store_whole_granule<true>(to, g, aligned);
                 } else {
-                    store_whole_granule(to, g, false);
+                    store_part_granule(to, g, valid);
                 }
             }
             at += code_bytes;

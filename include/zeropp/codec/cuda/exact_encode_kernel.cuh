@@ -11,6 +11,7 @@
 #include <zeropp/codec/cuda/instructions.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/codec/exact.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/layout/exact_differences.hpp>
 
 #include <cstddef>
@@ -94,7 +95,7 @@ struct exact_staging {
         const std::uint32_t whole = bytes / 4;
         __syncwarp();
 #pragma unroll 1
-        for (std::uint32_t w = threadIdx.x % 32; w < whole; w += 32) {
+        for (auto w = static_cast<std::uint32_t>(lane_of_warp()); w < whole; w += 32) {
             to[w] = staged[w];
             staged[w] = 0;
         }
@@ -122,7 +123,7 @@ struct exact_encode_kernel {
     __device__ void operator()() const {
         __shared__ std::uint32_t shared[std::size_t{kernel_warps}][exact_staging::words];
         std::uint32_t* const staged = shared[warp_of_block()];
-        for (std::size_t w = threadIdx.x % 32; w < exact_staging::words; w += 32) staged[w] = 0;
+        for (auto w = static_cast<std::size_t>(lane_of_warp()); w < exact_staging::words; w += 32) staged[w] = 0;
         __syncwarp();
         for_each_tile(layout.tiles, [&](std::size_t tile) {
             auto* const index = reinterpret_cast<std::uint32_t*>(into_global_memory(room));
@@ -196,14 +197,15 @@ private:
         const std::uint32_t exceptions = exceptions_in(reach);
         // Bits of codes, and exceptions from bit 16 on.
         const warp_scan sums(exponents.code_bits_in(reach) | count_bits(exceptions) << 16);
-        const std::uint32_t code_bytes = bytes_of_bits(sums.total & 0xffffu);
+        const auto code_bytes = static_cast<std::uint32_t>(ceil_div(sums.total & 0xffffu, 8));
         const std::uint32_t all_exceptions = sums.total >> 16;
         const std::uint32_t bytes = code_bytes + all_exceptions * exception_bytes;
         std::uint32_t at = 8 * out.bytes;
+        const auto lane = static_cast<std::uint32_t>(lane_of_warp());
         if (reach == exact_differences::whole || bytes >= 2 * static_cast<std::uint32_t>(size)) {
 #pragma unroll
             for (std::uint32_t k = 0; k != granule_size / 2; ++k) {
-                out.put(at + threadIdx.x % 32 * granule_size * 16 + 32 * k, now.data[k]);
+                out.put(at + lane * granule_size * 16 + 32 * k, now.data[k]);
             }
             out.move(2 * static_cast<std::uint32_t>(size));
             return exact_differences::whole;
@@ -236,7 +238,7 @@ private:
             for (unsigned i = 0; i != granule_size; ++i) {
                 if ((exceptions >> (12 + i / 2 + i % 2 * 16) & 1u) == 0) continue;
                 const std::uint32_t element = now.data[i / 2] >> i % 2 * 16;
-                to[0] = static_cast<unsigned char>(threadIdx.x % 32 * granule_size + i);
+                to[0] = static_cast<unsigned char>(lane * granule_size + i);
                 to[1] = static_cast<unsigned char>(element);
                 to[2] = static_cast<unsigned char>(element >> 8);
                 to += exception_bytes;
@@ -308,7 +310,8 @@ struct exact_place_kernel {
             const std::uint32_t begin = tile == 0 ? 0 : from[tile - 1];
             const std::uint32_t words = from[tile] - begin;
             const std::uint32_t* const payload = from + layout.tiles + exact_layout::room_at(t.of.place, t.first);
-            for (std::uint32_t w = threadIdx.x % 32; w < words; w += 32) to[layout.tiles + begin + w] = payload[w];
+            for (auto w = static_cast<std::uint32_t>(lane_of_warp()); w < words; w += 32)
+                to[layout.tiles + begin + w] = payload[w];
             if (lane_of_warp() == 0) to[tile] = begin + words;
         });
         const std::size_t words = layout.tiles + (layout.tiles == 0 ? 0 : from[layout.tiles - 1]);

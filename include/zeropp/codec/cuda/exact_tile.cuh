@@ -15,17 +15,11 @@
 
 namespace zeropp::detail {
 
-/// Number of warps of a thread block: of tiles that it takes at a time.
-inline constexpr int kernel_warps = kernel_threads / 32;
-
 /// Number of bytes of an exception.
 inline constexpr std::uint32_t exception_bytes = exact_differences::exception_bytes;
 
 /// Number of thread blocks for which a multiprocessor has registers.
 inline constexpr int exact_resident_blocks = 3;
-
-__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x % 32); }
-__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x / 32); }
 
 /// Number of thread blocks that have a warp for each of `tiles` tiles.
 inline std::size_t blocks_of_tiles(std::size_t tiles) { return ceil_div(tiles, std::size_t{kernel_warps}); }
@@ -60,7 +54,9 @@ struct exact_tile {
         size = static_cast<int>(n <= first ? 0 : n - first < tile_size ? n - first : tile_size);
     }
 
-    __device__ int blocks() const { return (size + block - 1) / block; }
+    __device__ int blocks() const {
+        return static_cast<int>(ceil_div(static_cast<std::size_t>(size), std::size_t{block}));
+    }
     /// Number of elements of block b.
     __device__ int block_size(int b) const { return size - b * block < block ? size - b * block : block; }
     /// Number of elements of this lane's granule of block b.
@@ -107,8 +103,5 @@ struct granule_exponents {
         return bits;
     }
 };
-
-/// The smallest number of bytes that holds `bits` bits.
-__device__ inline std::uint32_t bytes_of_bits(std::uint32_t bits) { return (bits + 7) / 8; }
 
 }  // namespace zeropp::detail

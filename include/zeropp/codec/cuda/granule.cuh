@@ -144,6 +144,12 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     return most;
 }
 
+/// Multiplies each of eight floats by `factor`. A product of zero is +0.
+__device__ inline void multiply(float (&x)[granule_size], float factor) {
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) x[i] = product(x[i], factor);
+}
+
 /// Divides each of eight floats by `divisor`, correctly rounded, a zero's sign included. No compiler fuses a quotient
 /// with a later addition. `by` must be the inverse of `divisor`.
 __device__ inline void divide(float (&x)[granule_size], float divisor, const inverse& by) {
@@ -237,10 +243,11 @@ __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
     }
 }
 
-template <class T>
+/// Stores a whole granule. `aligned`: `to` is on a 16-byte boundary. `Whole` is as for `store_words`.
+template <bool Whole = false, class T>
 __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
-        if (aligned) return store_words<16 * raw_granule<T>::accesses>(to, r.data);
+        if (aligned) return store_words<16 * raw_granule<T>::accesses, Whole>(to, r.data);
     }
     if constexpr (raw_granule<T>::in_halves) {
         store_unaligned_granule(to, r);
@@ -253,8 +260,8 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
 /// `aligned`, equal for all threads of a warp: all granules begin on 16-byte boundaries. Then threads exchange pieces
 /// of 16 bytes, so that each store instruction of a warp writes bytes without gaps. With gaps, the L2 cache would take
 /// each sector of 32 bytes twice. Decoding int4 to fp32 then had .49 of a copy's speed on an H100, in place of .91. All
-/// threads of a warp must call this together.
-template <std::size_t N, class T>
+/// threads of a warp must call this together. `Whole` is as for `store_words`.
+template <bool Whole, std::size_t N, class T>
 __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool aligned) {
     constexpr std::size_t pieces_of_lane = N * static_cast<std::size_t>(raw_granule<T>::accesses);
     constexpr bool trades = pieces_of_lane <= 32 && (pieces_of_lane & (pieces_of_lane - 1)) == 0;
@@ -275,7 +282,7 @@ __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool a
         }
     }
 #pragma unroll
-    for (std::size_t n = 0; n != N; ++n) store_whole_granule(to + n * granule_size, r[n], aligned);
+    for (std::size_t n = 0; n != N; ++n) store_whole_granule<Whole>(to + n * granule_size, r[n], aligned);
 }
 
 /// Sets floats that are not finite to 0. If all are finite, the usual case, this costs one multiply-add for each.

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 namespace zeropp::detail {
@@ -50,9 +51,9 @@ __device__ void merge_stats(Stats (&stats)[N]) {
         merge_in_warp<(Lanes < 32 ? Lanes : 32)>(stats);
         if constexpr (Lanes > 32) {
             constexpr int team_warps = Lanes / 32;
-            __shared__ std::uint32_t of_warp[N][kernel_threads / 32][sizeof(Stats) / 4];
-            const int lane = static_cast<int>(threadIdx.x) % 32;
-            const int warp = static_cast<int>(threadIdx.x) / 32;
+            __shared__ std::uint32_t of_warp[N][kernel_warps][sizeof(Stats) / 4];
+            const int lane = lane_of_warp();
+            const int warp = warp_of_block();
             __syncthreads();  // all threads have read the stats of an earlier call
             if (lane == 0) {
 #pragma unroll
@@ -93,6 +94,54 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     }
     return noise;
 }
+
+/// Of a lane's elements of a block, those from which alone the block's stats follow. `decide`: there are such elements.
+template <class Stats>
+struct extremes {
+    static constexpr bool decide = false;
+};
+
+template <>
+struct extremes<symmetric::stats> {
+    static constexpr bool decide = true;
+
+    __device__ void add(const float (&x)[granule_size]) {
+        const float most = largest_magnitude(x);
+        if (float_bits(most) > float_bits(most_)) most_ = most;
+    }
+    template <class Use>
+    __device__ void for_each(Use use) const {
+        use(most_);
+    }
+
+private:
+    float most_ = 0;
+};
+
+/// The positive and the negative element of largest magnitude: two instructions for two elements where a maximum of
+/// three numbers is one. If all have one sign, both are any of these elements.
+template <>
+struct extremes<signed_absmax::stats> {
+    static constexpr bool decide = true;
+
+    __device__ void add(const float (&x)[granule_size]) {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            const std::uint32_t bits = float_bits(x[i]);
+            above_ = static_cast<std::int32_t>(bits) > above_ ? static_cast<std::int32_t>(bits) : above_;
+            below_ = bits > below_ ? bits : below_;
+        }
+    }
+    template <class Use>
+    __device__ void for_each(Use use) const {
+        use(bits_float(static_cast<std::uint32_t>(above_)));
+        use(bits_float(below_));
+    }
+
+private:
+    std::int32_t above_ = std::numeric_limits<std::int32_t>::min();
+    std::uint32_t below_ = 0;
+};
 
 /// A quantizer with integer codes that rounds to nearest, without random noise, and fits a block in one pass.
 template <class Q>
@@ -232,37 +281,57 @@ private:
     }
 };
 
-/// Codes of eight elements of a block, with a step of `multiplier`, which must be fitted to the block. So no element
-/// needs a code below the lowest one. An element that needs a code above the highest one gets the highest one.
+/// True if a block's step is so far from the largest and the smallest float that a power of two from 2^-8 to 1 may
+/// multiply elements or step, sums or scales: no value is rounded otherwise. Products that are rounded to denormals
+/// have code 0 either way.
+__device__ inline bool is_ordinary(float step) {
+    constexpr std::uint32_t least = float_bits(0x1p-60f);
+    return (float_bits(step) & 0x7fffffffu) - least < float_bits(0x1p100f) - least;
+}
+
+/// Codes of eight elements of a block, `x` times `scale`, with a step of `multiplier`, which must be fitted to the
+/// block. So no element needs a code below the lowest one. An element that needs a code above the highest one gets the
+/// highest one. `scale` is 1, or a power of two down to 2^-8 if the multiplier `is_ordinary`.
 template <encodes_integers Q>
-__device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier) {
+__device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier, float scale) {
     constexpr int bits = Q::code_bits;
     static_assert(bits >= 2);
+    // True if two codes are bounded at a time.
+    constexpr bool in_halves = Q::reaches_above && bits == 4;
     // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. Codes below 8 bits also get half
     // their range, which makes them positive.
     constexpr float zero = 12582912.0f;
     constexpr float middle = zero + static_cast<float>(bits < 8 ? 1 << (bits - 1) : 0);
-    const float inverse = reciprocal(multiplier != 0 ? multiplier : 1.0f);
-    const float steps = multiplier != 0 ? inverse : 0.0f;
+    const float steps = reciprocal(multiplier) * scale;
     std::uint32_t rounded[granule_size];
 #pragma unroll
     for (int i = 0; i != granule_size; ++i) {
         rounded[i] = float_bits(rounded_product(x[i], steps) + middle);
-        if constexpr (Q::reaches_above) {
+        if constexpr (Q::reaches_above && !in_halves) {
             constexpr auto most = static_cast<std::int32_t>(float_bits(middle)) + Q::highest_code;
             const auto code = static_cast<std::int32_t>(rounded[i]);
             rounded[i] = static_cast<std::uint32_t>(code < most ? code : most);
         }
     }
     packed_codes<bits> p;
-    const std::uint32_t finite = is_finite(multiplier) ? ~0u : 0u;
+    // Codes are zero if the step is zero, Inf or NaN.
+    const std::uint32_t any = 2 * float_bits(multiplier) - 1 < 2 * infinity_bits - 1 ? ~0u : 0u;
     if constexpr (bits == 8) {
 #pragma unroll
         for (int w = 0; w != 2; ++w) {
             const std::uint32_t low = selected_bytes(rounded[4 * w], rounded[4 * w + 1], 0x0040);
             const std::uint32_t high = selected_bytes(rounded[4 * w + 2], rounded[4 * w + 3], 0x0040);
-            p.data[w] = selected_bytes(low, high, 0x5410) & finite;
+            p.data[w] = selected_bytes(low, high, 0x5410) & any;
         }
+    } else if constexpr (in_halves) {
+        // Codes i and i + 4 are in the halves of a word. No code carries into the next one.
+        std::uint32_t packed = 0;
+#pragma unroll
+        for (int i = granule_size / 2 - 1; i >= 0; --i) {
+            const std::uint32_t two = selected_bytes(rounded[i], rounded[i + granule_size / 2], 0x5410);
+            packed = (packed << bits) + lesser_halves(two, 0x000f000fu);
+        }
+        p.data[0] = masked_exclusive_or(packed, any, 0x88888888u & any);
     } else {
         // Sums hold eight codes each, or four of more than 4 bits. No positive code carries into the next one.
         constexpr int in_sum = bits <= 4 ? 8 : 4;
@@ -273,7 +342,7 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
             std::uint32_t sum = 0;
 #pragma unroll
             for (int i = in_sum - 1; i >= 0; --i) sum = (sum << bits) + rounded[w * in_sum + i];
-            packed[w] = masked_exclusive_or(sum - float_bits(zero) * ones, finite, (ones << (bits - 1)) & finite);
+            packed[w] = masked_exclusive_or(sum - float_bits(zero) * ones, any, (ones << (bits - 1)) & any);
         }
         p.data[0] = packed[0];
         if constexpr (bits > 4) {
@@ -284,15 +353,15 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     return p;
 }
 
-/// Codes of the eight values `x` with a block's parameters; zero from element `valid` on. `noise` is the granule's
-/// rounding_noise if Q is a `stochastic_quantizer`, otherwise nothing.
+/// Codes of eight values, `x` times `scale`, with a block's parameters; zero from element `valid` on. `scale` is as for
+/// integer_codes, or 1. `noise` is the granule's rounding_noise if Q is a `stochastic_quantizer`, otherwise nothing.
 template <quantizer Q, class... Noise>
 __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x)[granule_size],
-                                                     const typename Q::params& params, int valid,
+                                                     const typename Q::params& params, int valid, float scale,
                                                      const Noise&... noise) {
     packed_codes<Q::code_bits> p;
     if constexpr (encodes_integers<Q>) {
-        p = integer_codes<Q>(x, q.multiplier(params));
+        p = integer_codes<Q>(x, q.multiplier(params), scale);
     } else {
         std::uint32_t codes[granule_size];
 #pragma unroll

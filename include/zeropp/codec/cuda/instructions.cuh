@@ -9,6 +9,10 @@
 
 namespace zeropp::detail {
 
+/// Number of the calling thread in its warp, and of the warp in its thread block.
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
+
 /// Returns `p`, which must point to global memory, so that the compiler knows this. It cannot know it of a pointer
 /// loaded from a table.
 template <class T>
@@ -63,14 +67,24 @@ __device__ void load_words(const void* from, std::uint32_t (&to)[N]) {
     }
 }
 
-/// Stores `Bytes` bytes of the words `from`. `to` must be a multiple of `Bytes` bytes from a 16-byte boundary.
-template <int Bytes>
+/// Stores `Bytes` bytes of the words `from`. `to` must be a multiple of `Bytes` bytes from a 16-byte boundary. `Whole`:
+/// `to` is in global memory, and nvcc 13.0 would make four stores of 16 bytes. Then assembly keeps them whole.
+/// Elsewhere, assembly would only cost addresses.
+template <int Bytes, bool Whole = false>
 __device__ void store_words(void* to, const std::uint32_t* from) {
     using access = widest_access<Bytes>;
 #pragma unroll
     for (std::size_t i = 0; i != Bytes / sizeof(access); ++i) {
         access* const part = static_cast<access*>(to) + i;
         if constexpr (sizeof(access) == 16) {
+#if defined(__CUDA_ARCH__)
+            if constexpr (Whole) {
+                asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(part)),
+                             "r"(from[4 * i]), "r"(from[4 * i + 1]), "r"(from[4 * i + 2]), "r"(from[4 * i + 3])
+                             : "memory");
+                continue;
+            }
+#endif
             *part = uint4{from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]};
         } else if constexpr (sizeof(access) == 8) {
             *part = uint2{from[2 * i], from[2 * i + 1]};
@@ -79,18 +93,6 @@ __device__ void store_words(void* to, const std::uint32_t* from) {
             *part = static_cast<access>(from[begin / 4] >> begin % 4 * 8);
         }
     }
-}
-
-/// Stores 16 bytes by one instruction, where nvcc 13.0 would make four of store_words. `to` must be in global memory,
-/// at a multiple of 16.
-__device__ inline void store_wide(void* to, const std::uint32_t (&from)[4]) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(from[0]),
-                 "r"(from[1]), "r"(from[2]), "r"(from[3])
-                 : "memory");
-#else
-    store_words<16>(to, from);
-#endif
 }
 
 /// Starts an asynchronous copy of 4, 8 or 16 bytes from global to shared memory. `Bytes` must divide both addresses.
@@ -220,6 +222,18 @@ __device__ inline std::uint32_t signs_of_halves(std::uint32_t word) {
     return word;
 #else
     return (word >> 15 & 0x00010001u) * 0xffffu;
+#endif
+}
+
+/// The lesser integer of `a` and `b` in each half of 16 bits. Requires integers below 0x7c00: as bits of floats of 16
+/// bits, these have the order of integers.
+__device__ inline std::uint32_t lesser_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    asm("min.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+#else
+    const auto lesser = [=](std::uint32_t half) { return (a & half) < (b & half) ? a & half : b & half; };
+    return lesser(0xffffu) | lesser(0xffff0000u);
 #endif
 }
 

@@ -148,6 +148,16 @@ __device__ std::size_t room_of(const Slices& where, const section& of, std::size
     return where.elements_end(i) - of.place.elements;
 }
 
+/// Writes zeros to the padding of a message: after its codes and after its parameters.
+template <quantizer Q>
+__device__ void clear_padding(const wire_layout<Q>& layout, std::byte* message) {
+    const auto clear = [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
+    };
+    clear(layout.codes_end, layout.params_offset);
+    clear(layout.params_end, layout.bytes);
+}
+
 /// Number of granules that a thread loads at a time, `Run` in a row. `Values` is a `message_values`.
 template <class Values, int Run>
 inline constexpr std::size_t granules_at_once = Values::in_flight > Run ? Values::in_flight : Run;
@@ -182,9 +192,10 @@ struct message_values {
     }
 
     /// Loads granule(n) of a section of `size` elements into k[n], as values to encode, for each n < N. `Whole`: all
-    /// granules have eight elements, and fetch_whole(granule, raw) loads them. Threads must divide granules as in
-    /// `rotate_granules`. All threads of the thread block must call this together.
-    template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N, class FetchWhole>
+    /// granules have eight elements, and fetch_whole(granule, raw) loads them. Unless `Scaled`, rotations for `Q` lack
+    /// their factor. Threads must divide granules as in `rotate_granules`. All threads of the thread block must call
+    /// this together.
+    template <bool Whole, bool Scaled, int Lanes, int PerLane, int Run, class Granule, std::size_t N, class FetchWhole>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
                                  Granule granule, fragment (&k)[N], FetchWhole fetch_whole) {
         if constexpr (changed) {
@@ -200,7 +211,7 @@ struct message_values {
                     for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
                 }
             }
-            rotate_granules<rotation_size<Q>(), Lanes, PerLane, Run>(x, false, [=](std::size_t n) {
+            rotate_granules<rotation_size<Q>(), Lanes, PerLane, Run, Scaled>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));
             });
 #pragma unroll
@@ -222,6 +233,17 @@ struct message_values {
     /// block do not depend on them.
     __device__ static void of(const fragment& k, float (&x)[granule_size]) {
         k.template to_floats<!encodes_integers<Q>>(x);
+    }
+
+    /// Calls use(x) for the first `valid` values of a granule.
+    template <class Use>
+    __device__ static void for_each(const fragment& f, int valid, Use use) {
+        float x[granule_size];
+        of(f, x);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            if (i < valid) use(x[i]);
+        }
     }
 
 private:

@@ -25,12 +25,11 @@ __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
 /// at most 16 apart, since a window has at most 256 elements. So they lie in one thread or in one warp.
 ///
 /// whole(n) is true if granule n lies in a whole window; other granules stay as they are. `Lanes`, `PerLane` and `Run`
-/// are powers of two. All threads of the warp must call this together.
-template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>
+/// are powers of two. Without `Scaled`, leaves out the product with `rotation_scale`. All threads of the warp must call
+/// this together.
+template <int Size, int Lanes, int PerLane, int Run, bool Scaled = true, std::size_t N, class Whole>
 __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
     if constexpr (Size > 1) {
-        constexpr float there = rotation_scale<Size>(false);
-        constexpr float from_there = rotation_scale<Size>(true);
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) {
             if (!whole(n)) continue;
@@ -77,11 +76,11 @@ __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole wh
                 }
             }
         }
+        if constexpr (Scaled) {
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) {
-            if (!whole(n)) continue;
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) x[n][i] = product(x[n][i], back ? from_there : there);
+            for (std::size_t n = 0; n != N; ++n) {
+                if (whole(n)) multiply(x[n], rotation_scale<Size>(back));
+            }
         }
     }
 }

@@ -64,14 +64,14 @@ __device__ float_granule no_sums() {
 
 /// Adds decoded granules to sums[k], for each k < `Run`: coded(c, k) for c = 0, 1, ..., `Messages` - 1, in this order.
 /// Of message c, that is the k-th of `Run` successive granules of one block. `Begin`: `sums` are as `no_sums` returns
-/// them. All threads of a warp must call this together.
+/// them. Steps of integers are multiplied by `scale`. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
-__device__ void add_messages(const Q& q, Coded coded, float_granule* sums) {
+__device__ void add_messages(const Q& q, Coded coded, float_granule* sums, [[maybe_unused]] float scale = 1.0f) {
     if constexpr (integer_quantizer<Q>) {
         const integer_converter<Q::code_bits> integers(threadIdx.x);
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
-            const float multiplier = q.multiplier(coded(c, 0).params);
+            const float multiplier = q.multiplier(coded(c, 0).params) * scale;
 #pragma unroll
             for (int k = 0; k != Run; ++k) {
                 integers.convert(coded(c, k).codes, [&](int i, int j, float x, float y) {
@@ -117,6 +117,7 @@ struct message_source {
     inverse by{divisor};
 
     static constexpr bool sums = true;
+    static constexpr bool integers = false;
     static constexpr int rotation = rotation_size<From>();
     static constexpr auto block_size = static_cast<std::size_t>(From::block_size);
     static constexpr int together = granules_together<From> * granule_size < From::block_size
@@ -197,6 +198,8 @@ struct sum_source : message_source<From> {
     static constexpr int scratch_words =
         message_source<From>::integer_words + (message_source<From>::rotation > 1 ? granule_size : 0);
     static constexpr int loaded_words = Contributors * message_source<From>::coded_words;
+    /// True if there is `has_ordinary_steps`, which would take more instructions of many messages than it saves.
+    static constexpr bool integers = integer_quantizer<From> && Contributors <= 4;
 
     /// Loads granule number granule(n) of all contributors' messages into r[n], for each n < N.
     template <int Run, std::size_t N, class Granule>
@@ -205,12 +208,21 @@ struct sum_source : message_source<From> {
         this->template load<Contributors, Run, N>(
             s, message, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { r[n].of[c] = g; });
     }
+    /// Makes fragments of sums, or of sums times `scale`, a power of two other than 1 only if `has_ordinary_steps`.
     template <int Run>
-    __device__ void fragments(const raw* r, fragment* f) const {
+    __device__ void fragments(const raw* r, fragment* f, float scale = 1.0f) const {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = no_sums<From>();
         add_messages<Contributors, Run, true>(
-            this->from, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
+            this->from, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f, scale);
+    }
+    /// True if all messages' steps for granule `r` are so ordinary that sums and rotations of their multiples may be
+    /// multiplied by a power of two before or after: then no sum is a denormal, Inf or -0.
+    __device__ bool has_ordinary_steps(const raw& r) const {
+        bool all = true;
+#pragma unroll
+        for (int c = 0; c != Contributors; ++c) all = all && is_ordinary(this->from.multiplier(r.of[c].params));
+        return all;
     }
 };
 

@@ -9,6 +9,9 @@ namespace zeropp::detail {
 /// Number of threads of a thread block, in every kernel.
 inline constexpr int kernel_threads = 256;
 
+/// Number of warps of a thread block.
+inline constexpr int kernel_warps = kernel_threads / 32;
+
 /// Number of bytes that a thread may request before it uses the first of them.
 inline constexpr int bytes_in_flight = 64;
 
