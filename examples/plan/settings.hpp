@@ -39,7 +39,7 @@ struct mirror_settings {
 };
 
 /// Bits a weight that exact differences are expected to take, at a learning rate of 1e-4.
-inline constexpr double usual_exact_bits = 2.07;
+inline constexpr double usual_exact_bits = 2.08;
 
 /// Everything that the command line, or a program that calls the planner, sets.
 struct settings {
