@@ -14,6 +14,7 @@
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -84,6 +85,16 @@ TEST_CASE("graph: collectives on two streams are captured from the inner one, an
     check_replay("all-gather", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::quantized_all_gather(exec, comm, eight_bits, slice(full), out.view(), {.chunks = 3}, scratch);
     });
+    // With messages in place, nothing is decoded, and the third stream takes no part.
+    const simt::owned_stream third;
+    const auto on_three = [&](const auto& q, int chunks) {
+        check_replay("all-gather on three streams", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
+            const zeropp::pipeline three(exec.intra_node, exec.inter_node, third.exec());
+            zeropp::quantized_all_gather(three, comm, q, slice(full), out.view(), {.chunks = chunks}, scratch);
+        });
+    };
+    on_three(eight_bits, 3);
+    on_three(zeropp::cast_to<float>(), 1);
     check_replay("reduce-scatter", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{eight_bits, four_bits}, full.view(),
                                                       slice(out), {.chunks = 3}, scratch);

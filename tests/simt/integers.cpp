@@ -148,7 +148,7 @@ std::size_t wrong_encodings() {
             expected[i] = q.encode(values[i], params);
         }
         for (const int valid : {8, 5, 0}) {
-            auto codes = detail::encode_granule(q, values, params, valid);
+            auto codes = detail::encode_granule(q, values, params, valid, 1.0f);
             for (int i = 0; i != 8; ++i) wrong += codes.at(i) != (i < valid ? expected[i] : 0u);
         }
     }

@@ -62,7 +62,7 @@ struct all_gather_call {
             codec::read(exec.decode, one_message{q, messages}, sizes.cut[c].in_slots(ranks.order(), 0, slots),
                         out.tensor());
         });
-        start_after(exec.intra_node, exec.decode);
+        if (in_place == nullptr) start_after(exec.intra_node, exec.decode);
     }
 };
 

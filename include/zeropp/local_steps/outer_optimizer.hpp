@@ -53,7 +53,7 @@ concept outer_rule =
 
 namespace detail {
 
-template <class T, std::size_t slots>
+template <class T, std::size_t Slots>
 struct outer_start {
     const T* weights;
     float* anchor;
@@ -63,7 +63,7 @@ struct outer_start {
 
     ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
         anchor[i] = element_traits<T>::to_float(weights[i]);
-        for (std::size_t s = 0; s != slots; ++s) kept[s * stride + i] = 0.0f;
+        for (std::size_t s = 0; s != Slots; ++s) kept[s * stride + i] = 0.0f;
     }
 };
 

@@ -268,7 +268,9 @@ struct end_of_window {
     const nccl_family::state* of;
 
     void operator()(ncclWindow_t window) const {
-        if (of->comm != nullptr) ncclCommWindowDeregister(of->comm, window);
+        if (of->comm == nullptr) return;
+        ncclResult_t code = ncclCommWindowDeregister(of->comm, window);
+        nccl_settled(of->comm, code, of->relatives->timeout);
     }
 };
 /// A registered window. Null if NCCL makes no use of it.

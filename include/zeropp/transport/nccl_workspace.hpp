@@ -30,7 +30,7 @@ namespace zeropp {
 class nccl_workspace {
 public:
     /// Allocates `bytes` bytes, equal on all ranks of `comm`. Collective over `comm`; blocks the caller. Throws
-    /// nccl_error or timeout_error.
+    /// nccl_error or timeout_error. If it throws on one rank, the others wait for that rank until their timeout.
     template <topology Topology>
     nccl_workspace(std::size_t bytes, communicator<Topology, nccl_transport>& comm) : bytes_(bytes) {
         if (bytes == 0) return;
