@@ -23,7 +23,7 @@ PRETRAINING_RATE = 4e-3  # The best one of study.py's larger model.
 PRETRAINING = LARGE._replace(more=("--dump", "weights"))
 WEIGHTS = f"pretraining/weights/pretrained.{TUNING_SEED}"
 MODEL = LARGE._replace(steps=512, more=("--weights", WEIGHTS, "--held-out-windows", "2048"))
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (1e-3, 3e-3, 1e-2)
 OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model's choice at CONTROL for two islands.
 NAMES = (BASELINE, "ZeRO++", "4+4", "2+2", "signs+three", "by layer", name_of(2, CONTROL, 4))
 
