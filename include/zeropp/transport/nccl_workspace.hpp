@@ -47,6 +47,9 @@ public:
         }
     }
 
+    /// Moves the workspace. Assignment would free memory before its windows end, so there is none.
+    nccl_workspace(nccl_workspace&&) = default;
+
     device_view<std::byte> view() { return {memory_.get(), bytes_}; }
     device_view<const std::byte> view() const { return {memory_.get(), bytes_}; }
 

@@ -80,7 +80,7 @@ class LocalSteps:
         for weight in weights:
             _library.require_tensor(weight)
             # Of no elements: the library checks the rates and the weight's type.
-            self._outer_step(weight[:0], weight[:0], weight[:0], weight[:0], options["alpha"])
+            self._outer_step(*4 * [weight.reshape(-1)[:0]], options["alpha"])
         hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
         formats.require_sites("local_steps", nodes_per_site, hops)
         self._hops = hops
@@ -186,11 +186,11 @@ class LocalSteps:
     @torch.no_grad()
     def _apply(self, fragment: _Fragment, alpha: float) -> None:
         """Moves the anchors by the mean, and weights to them but for `alpha` of their own: outer_optimizer::apply of C++."""
+        weights = self._weights_of(fragment)
         means = fragment.mean.result()
         fragment.mean = None
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        weights = self._weights_of(fragment)
         for of_weight in zip(weights, fragment.anchors, fragment.momenta, means, strict=True):
             self._outer_step(*of_weight, alpha)
 
