@@ -1,6 +1,7 @@
 """One of four ranks on two nodes: trains by DeepSpeed's ZeRO-3, with its own collectives and with zeropp's, and writes losses
 and bytes: deepspeed_ranks.py RESULTS"""
 
+import dataclasses
 import json
 import math
 import os
@@ -107,7 +108,8 @@ def main(results):
             for (_, use), communicator in settings._communicators.items():
                 by_use[use] += communicator.traffic().inter_node
         found[name] = {
-            "losses": losses, "inter_node": zeropp.stats(engine).inter_node, "skipped": engine.skipped_steps, **by_use
+            "losses": losses, "inter_node": zeropp.stats(engine).inter_node, "skipped": engine.skipped_steps, **by_use,
+            "changes": dataclasses.asdict(zeropp.changes(engine)),
         }
         return engine
 

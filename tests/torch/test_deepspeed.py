@@ -58,6 +58,9 @@ def test_exact_differences_train_as_deepspeeds_own_gathers_to_the_bit(found, run
     assert found[run]["reductions"] == 0
     # Once a step, and fewer bytes for a change.
     assert 0 < found[run]["gathers"] < found["bf16 lossless"]["gathers"] / 4
+    changes = found[run]["changes"]
+    assert max(part["updates"] for part in changes["parts"]) == STEPS - 1 - plain.get("skipped", 0)
+    assert 0 < changes["sent"] < found[run]["gathers"] and 0.5 < changes["changed"] / changes["elements"] < 1
 
 
 @pytest.mark.parametrize("run", ["fp32 4bit", "fp16 4bit offloaded", "fp32 2bit error feedback", "fp32 4bit lora"])

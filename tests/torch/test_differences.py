@@ -159,9 +159,14 @@ def test_fsdp_trains_on_differences(ranks, formats, secondary):
         assert ours[-1] < 0.8 * ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.05, (plain, ours)
 
 
+def bits_of_shards(model):
+    """This rank's weights as the model's units gather them, as integers."""
+    return [p._local_tensor.detach().bfloat16().view(torch.int16) for p in model.parameters()]
+
+
 def exact(rank, size):
     """Losses and weights have the bits of plain FSDP2; forward sends what an optimizer's steps change, and backward nothing."""
-    results = []
+    results, shards = [], []
     for formats in (None, {"differences": "exact", "gradients": None}):
         model = shard(network(), mp_policy=MIXED)
         seen, sent = [], []
@@ -170,7 +175,7 @@ def exact(rank, size):
             report = zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
             each = lambda model, step: sent.append(zeropp.stats(model).inter_node)  # noqa: E731
         else:
-            each = None
+            each = lambda model, step: shards.append(bits_of_shards(model))  # noqa: E731
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         losses = train(model, rank, steps=12, optimizer=optimizer, each=each)
         results.append((losses, seen, whole_parameters(model)))
@@ -180,6 +185,16 @@ def exact(rank, size):
     steps = [b - a for a, b in zip(sent, sent[1:])]
     # Each step changes most weights of so small a model, by few of bfloat16's values.
     assert all(0 < step < report.after.inter_node / 1.5 for step in steps), (steps, report.after)
+    # Counted anew, of plain FSDP2's weights.
+    found = zeropp.changes(model)
+    moved = sum(int((a != b).sum()) for before, after in zip(shards, shards[1:]) for a, b in zip(before, after))
+    padded = sum(-(-p.shape[0] // size) * p.shape[1:].numel() for p in model.parameters())
+    assert (found.updates, found.elements, found.changed) == (11 * len(report.rows), 11 * padded, moved), (found, moved)
+    assert found.sent == sum(steps) and 1 <= found.whole / (11 * 2 * padded) < 1.01, (found.sent, found.whole, padded)
+    assert found.bits == 16 * found.sent / found.whole
+    lines = str(found).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [*(row.unit for row in report.rows), "all", *("-" for _ in found.advice)]
+    assert f"{found.bits:.2f} bits a weight" in found.advice[0] and '"2bit" (2.25)' in found.advice[1]
 
 
 def test_exact_differences_train_as_plain_fsdp(ranks):

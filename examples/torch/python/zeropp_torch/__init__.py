@@ -17,13 +17,14 @@ from .communicator import Communicator, Traffic, disabled
 from .ddp import ddp_hook
 from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
-from .fsdp import apply, refresh, remove, reset_feedback, stats
+from .fsdp import apply, changes, refresh, remove, reset_feedback, stats
 from .hpz import fully_shard
 from .local_steps import LocalSteps, local_steps
-from .report import Report, Row
+from .report import Changes, Report, Row
 from .rollout import Published, Publisher, Subscriber, weights_digest
 
 __all__ = [
+    "Changes",
     "Communicator",
     "ErrorFeedback",
     "Estimate",
@@ -42,6 +43,7 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "apply",
+    "changes",
     "ddp_hook",
     "dequantize",
     "disabled",

@@ -37,6 +37,11 @@ class Traffic:
         """Bytes to all other ranks."""
         return self.intra_node + self.inter_node + self.inter_site
 
+    @property
+    def between_nodes(self) -> int:
+        """Bytes to other nodes, of this site and of others."""
+        return self.inter_node + self.inter_site
+
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 

@@ -35,6 +35,7 @@ from ._library import ELEMENTS, ZeroppError
 from .collectives import ErrorFeedback, all_gather, reduce_scatter
 from .communicator import Communicator, Traffic, enabled, new_group
 from .hooks import UpdateGather
+from .report import Changes
 
 _ZERO = "deepspeed.runtime.zero."
 
@@ -108,6 +109,9 @@ class _Settings:
         if parameter.ds_id not in self._kept:
             self._kept[parameter.ds_id] = UpdateGather(communicator, self.differences, f"parameter {parameter.ds_id}", 0)
         return self._kept[parameter.ds_id]
+
+    def changes(self) -> list[Changes]:
+        return [kept.changes for kept in self._kept.values()]
 
     def feedback(
         self, communicator: Communicator, parameters: Sequence[Any], gradients: Sequence[torch.Tensor], hops: formats.GradientFormats
@@ -329,6 +333,11 @@ def _settings_in(function: str, engine: Any) -> list[_Settings]:
 def stats(engine: deepspeed.DeepSpeedEngine) -> Traffic:
     """Traffic of this rank through zeropp's collectives, since the parameters of `engine` were partitioned."""
     return sum((settings.traffic() for settings in _settings_in("stats", engine)), Traffic())
+
+
+def changes(engine: deepspeed.DeepSpeedEngine) -> Changes:
+    """As zeropp_torch.changes(), by parameters, for an engine with "differences"."""
+    return Changes.of([part for settings in _settings_in("changes", engine) for part in settings.changes()])
 
 
 def reset_feedback(engine: deepspeed.DeepSpeedEngine) -> None:

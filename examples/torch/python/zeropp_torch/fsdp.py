@@ -16,7 +16,7 @@ from .communicator import Places, Traffic, require_agreement, require_places
 from .estimate import Machine, predict
 from .hooks import Feedback, KeepingGather, ReplicaReduce
 from .installation import Installation, remove_hooks
-from .report import Report, Row
+from .report import Changes, Report, Row
 
 
 def _require_agreement(sharded: Sequence[units.Unit], given: dict[str, object]) -> None:
@@ -270,3 +270,10 @@ def reset_feedback(model: nn.Module) -> None:
 def stats(model: nn.Module) -> Traffic:
     """Traffic of this rank through the collectives that the last apply() put into `model`."""
     return sum((c.traffic() for c in _installation("stats", model).communicators()), Traffic())
+
+
+def changes(model: nn.Module) -> Changes:
+    """The share of this rank's weights that change between two forward passes, and the bits that an update takes, by units with
+    differences or kept weights. Counted since apply(); print() makes a table with advice. Not collective."""
+    _installation("changes", model)
+    return Changes.of([kept.changes for kept in _kept_by(model) if isinstance(kept, KeepingGather)])

@@ -13,7 +13,8 @@ from torch.autograd import Variable
 from . import _library, formats, units
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, Replica, all_gather, all_reduce, reduce_scatter, replica_gather, update_gather
-from .communicator import Communicator, all_gather_single, enabled, reduce_scatter_single, require_agreement
+from .communicator import Communicator, all_gather_single, enabled, reduce_scatter_single, require_agreement, volume
+from .report import Changes
 
 
 class ComparedSteps:
@@ -128,6 +129,10 @@ class AllGather:
         all_gather(self._communicator, shard, full, weights, name=self._name)
 
 
+# Integers of the bits of an element, by its size in bytes.
+_BITS = {2: torch.int16, 4: torch.int32}
+
+
 class KeepingGather(AllGather):
     """FSDP2's all-gather hook for weights that every node keeps as forward gathered them, divided over its ranks.
 
@@ -140,8 +145,10 @@ class KeepingGather(AllGather):
         super().__init__(communicator, weights, name, compared_steps)
         # Elements and type of the full weights.
         self._of: Any = None
-        # Bytes of this rank's shard at the last change.
+        # Bits of this rank's shard at the last change.
         self._sent: Optional[torch.Tensor] = None
+        self._whole = 0
+        self.changes = Changes(name)
         # True if the unit's last forward has gathered what nodes keep.
         self._is_current = False
 
@@ -157,17 +164,32 @@ class KeepingGather(AllGather):
             self._of = full.numel(), full.dtype
             self.refresh()
             self.keep(full)
+            places, rank = self._communicator.places, self._communicator.rank
+            self._whole = volume("zeropp_all_gather", [formats.LOSSLESS[full.dtype]], full.numel(), places, rank).between_nodes
         # Backward needs the weights that forward gathered, also to recompute a checkpoint's forward.
         if self._is_current and _in_backward():
             self.gather_kept(full)
             return
         # The shard may lie in `full`, which the gather overwrites.
-        own = shard.view(torch.uint8).clone()
-        changed = self._sent is None or not torch.equal(own, self._sent)
+        own = shard.view(_BITS[shard.itemsize]).clone()
+        before, sent = self._sent, self._communicator.traffic().between_nodes
+        changed = own.numel() if before is None else int(torch.count_nonzero(own ^ before))
         # After a failure, the shard counts as changed.
         self._sent = None
-        self.gather_changes(full, shard, changed)
+        self.gather_changes(full, shard, before is None or changed > 0)
         self._sent, self._is_current = own, True
+        sent = self._communicator.traffic().between_nodes - sent
+        if before is not None and (changed > 0 or sent > 0):
+            self._count(own, changed, sent)
+
+    def _count(self, shard: torch.Tensor, changed: int, sent: int) -> None:
+        """Adds an update to `changes`: `changed` elements of `shard`, and `sent` bytes between nodes."""
+        self.changes.element_bits = 8 * shard.itemsize
+        self.changes.updates += 1
+        self.changes.elements += shard.numel()
+        self.changes.changed += changed
+        self.changes.sent += sent
+        self.changes.whole += self._whole
 
     def keep(self, full: torch.Tensor) -> None:
         """Prepares to keep weights of the size and type of `full`."""

@@ -1,10 +1,12 @@
-"""The report of apply()."""
+"""Tables for users: the report of apply(), and the changes of weights that nodes keep."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from .communicator import Traffic
+from .communicator import Places, Traffic, volume
+from .formats import OWN_TYPE, PRESETS
 
 
 @dataclasses.dataclass
@@ -59,18 +61,99 @@ class Report:
                 line += [str(getattr(r.before, level)), str(getattr(r.after, level))]
         head.append("bytes between nodes, further microbatch")
         for line, r in zip(cells[1:], [*self.rows, total]):
-            line.append(str(r.microbatch.inter_node + r.microbatch.inter_site))
+            line.append(str(r.microbatch.between_nodes))
         if total.replicas_before != Traffic():
             head += ["replicas", "bytes to replicas, before", "bytes, after"]
             for line, r in zip(cells[1:], [*self.rows, total]):
                 line += [r.replicas, str(r.replicas_before.bytes), str(r.replicas_after.bytes)]
-        numbers = {c for c, name in enumerate(head) if name == "elements" or "bytes" in name}
         head.append("")
         for line, r in zip(cells[1:], [*self.rows, total]):
             line.append(r.note)
-        widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
-        lines = [
-            "  ".join(cell.rjust(w) if c in numbers else cell.ljust(w) for c, (cell, w) in enumerate(zip(line, widths)))
-            for line in cells
+        return _table(cells, self.advice)
+
+
+@dataclasses.dataclass
+class Changes:
+    """Changes of weights of which every node keeps a copy, as one rank sees them: of one unit, or of several together.
+
+    Counted are forward passes after the first one, before which any rank's weights had changed: `updates`. `elements` is the
+    number of this rank's weights, summed over these passes, and `changed` the number of them with other bits than before.
+    `sent` are bytes from this rank to other nodes in these passes, and `whole` the bytes of whole weights in their own type,
+    with `element_bits`.
+    """
+
+    unit: str
+    element_bits: int = 0
+    updates: int = 0
+    elements: int = 0
+    changed: int = 0
+    sent: int = 0
+    whole: int = 0
+    parts: Sequence[Changes] = ()
+
+    @staticmethod
+    def of(parts: Sequence[Changes]) -> Changes:
+        """The sum of `parts`, of which each is a line of the table that the result prints."""
+        total = Changes("all", max((part.element_bits for part in parts), default=0), parts=parts)
+        for name in ("updates", "elements", "changed", "sent", "whole"):
+            setattr(total, name, sum(getattr(part, name) for part in parts))
+        return total
+
+    @property
+    def share(self) -> float:
+        """The share of weights that change in an update, from 0 to 1."""
+        return self.changed / self.elements if self.elements else 0.0
+
+    @property
+    def bits(self) -> float:
+        """Bits that cross nodes for each weight in an update; 0 if there is one node."""
+        return self.element_bits * self.sent / self.whole if self.whole else 0.0
+
+    @property
+    def advice(self) -> list[str]:
+        """Sentences on formats that would send less."""
+        if self.updates == 0:
+            return ["No weights have changed between two forward passes."]
+        if self.whole == 0:
+            return ["Nothing crosses nodes: there is one node."]
+        sentences = [
+            f"An update takes {self.bits:.2f} bits a weight, {self.whole / self.sent:.1f} times fewer than whole weights. "
+            f"zeropp-plan --advise --exact-bits {self.bits:.2f} predicts steps with exact differences of this size."
         ]
-        return "\n".join([line.rstrip() for line in lines] + [f"- {sentence}" for sentence in self.advice])
+        fewer = [f'"{name}" ({bits:.2f})' for name, bits in _bits_of_presets().items() if bits < self.bits]
+        if fewer:
+            sentences.append(f"Presets with fewer bits a weight, which round weights: {', '.join(fewer)}.")
+        return sentences
+
+    def __str__(self) -> str:
+        head = ["unit", "updates", "weights that change, %", "bits a weight", "bytes between nodes", "bytes of whole weights"]
+        cells = [head] + [
+            [r.unit, str(r.updates), f"{100 * r.share:.1f}", f"{r.bits:.2f}", str(r.sent), str(r.whole)] for r in [*self.parts, self]
+        ]
+        return _table(cells, self.advice)
+
+
+def _bits_of_presets() -> dict[str, float]:
+    """Bits between nodes for each weight, by presets that send weights or their differences in a format of their own."""
+    elements, places, bits = 1 << 16, Places([0, 1]), {}
+    for name, preset in PRESETS.items():
+        if "differences" in preset:
+            sent = volume("zeropp_update_gather", [preset["differences"], "bf16"], 2 * elements, places, 0)
+        elif preset["weights"] != OWN_TYPE:
+            sent = volume("zeropp_all_gather", [preset["weights"]], 2 * elements, places, 0)
+        else:
+            continue
+        bits[name] = 8 * sent.inter_node / elements
+    return bits
+
+
+def _table(cells: Sequence[Sequence[str]], sentences: Sequence[str]) -> str:
+    """Lines of `cells`, below one of headings, in columns; then `sentences`. Numbers are set to the right."""
+    head = cells[0]
+    numbers = {c for c, name in enumerate(head) if any(word in name for word in ("elements", "bytes", "bits", "%", "updates"))}
+    widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(w) if c in numbers else cell.ljust(w) for c, (cell, w) in enumerate(zip(line, widths)))
+        for line in cells
+    ]
+    return "\n".join([line.rstrip() for line in lines] + [f"- {sentence}" for sentence in sentences])
