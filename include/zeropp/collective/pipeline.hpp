@@ -13,8 +13,8 @@ namespace zeropp {
 
 /// Executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
 /// `inter_node`, another moves within the node on `intra_node`. With three levels, `inter_node` crosses sites, and
-/// `intra_node` moves within the site. An all-gather decodes on `decode`, which is `intra_node` unless it is given.
-/// Refers to the executions.
+/// `intra_node` moves within the site. `quantized_all_gather` decodes on `decode`, which is `intra_node` unless it is
+/// given; the other collectives use `intra_node`. Refers to the executions.
 template <execution Execution>
 struct pipeline {
     /// The type of all executions.
