@@ -93,6 +93,10 @@ ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls
 /* Gives all later collectives of this rank the name `name`. Ranks that compare calls compare names, too, because calls
  * on equal shapes may differ only by name. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
+/* Gives all later all-reduces of this rank the algorithm "by_size", the default, "one_shot" or "two_shot", as
+ * zeropp::all_reduce_algorithm has them. All ranks must choose the same one between the same calls. Error feedback is
+ * refused with "one_shot". */
+ZEROPP_C_API zeropp_status zeropp_all_reduce_algorithm(zeropp_communicator* communicator, const char* algorithm);
 
 /* Call this in place of collective `function` if the caller refuses its arguments. Fails with the text `words`, also on
  * all other ranks if they compare the call. */

@@ -141,11 +141,76 @@ def quantized_collectives(rank, size, intra_node, inter_node, gather):
         ("int8:256:bf16", "int8:256:bf16", "int8:256:fp16", 0.02),
         ("int8:256:bf16", "int4:128:signed:bf16", "int4:128:signed:bf16", 0.2),
         ("int6:128:bf16", "int6:128:bf16", "int6:128:bf16", 0.08),
+        ("fp8_e4m3:128:bf16", "fp8_e4m3:128:bf16", "fp8_e4m3:128:bf16", 0.04),
+        ("fp8_e4m3:128:bf16", "mxfp4", "mxfp4", 0.2),
+        ("int8:256:bf16:h32", "lloyd3:128:h128", "fp32", 0.6),
     ],
 )
 def test_quantized_collectives_lose_what_their_formats_do(ranks, intra_node, inter_node, gather, bound):
     errors = ranks.run(4, quantized_collectives, intra_node, inter_node, gather)
     assert all(0 < error < bound for error in errors), errors
+
+
+def blocks_of(tensor, size):
+    """`tensor` in blocks of `size`, and each block's largest magnitude."""
+    blocks = tensor.view(-1, size)
+    return blocks, blocks.abs().amax(1, keepdim=True)
+
+
+def test_fp8_has_torchs_values():
+    tensor = tensor_of(1 << 14, 3) * torch.logspace(-30, 30, 1 << 14)
+    blocks, largest = blocks_of(tensor, 128)
+    wanted = largest / 448
+    scale = wanted.bfloat16()
+    scale = torch.where(scale.float() < wanted, (scale.view(torch.int16) + 1).view(torch.bfloat16), scale).float()
+    expected = (blocks * (1 / scale)).to(torch.float8_e4m3fn).float() * scale
+    format = "fp8_e4m3:128:bf16"
+    assert torch.equal(zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), torch.float32), expected.view(-1))
+
+
+def test_mxfp4_has_the_standards_values():
+    tensor = tensor_of(1 << 14, 3) * torch.logspace(-30, 30, 1 << 14)
+    blocks, largest = blocks_of(tensor, 32)
+    scale = torch.ldexp(torch.ones_like(largest), torch.frexp(largest)[1] - 1 - 2)
+    # Codes are in the order of values, so that of two equally near ones the even code comes first or last.
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    distance = ((blocks / scale).abs().unsqueeze(-1) - values).abs()
+    nearest = torch.argmin(distance + 1e-9 * (torch.arange(8) % 2), dim=-1)
+    expected = values[nearest] * blocks.sign() * scale
+    assert torch.equal(
+        zeropp.dequantize(zeropp.quantize(tensor, "mxfp4"), "mxfp4", tensor.size(), torch.float32).abs(), expected.view(-1).abs()
+    )
+
+
+def by_algorithm(rank, size):
+    """Sums, and the bytes that a rank sends to the other node, by algorithm."""
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    n, sent = 4096, {}
+    expected = sum(tensor_of(n, r).double() for r in range(size))
+    for algorithm in ("one_shot", "two_shot", "by_size"):
+        tensor, before = tensor_of(n, rank), communicator.traffic()
+        zeropp.all_reduce(communicator, tensor, "fp32", algorithm=algorithm)
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-5)
+        sent[algorithm] = (communicator.traffic() - before).inter_node
+    feedback = zeropp.ErrorFeedback(communicator, tensor, "int8:256:bf16", of_all_reduce=True)
+    other = "one_shot" if rank == 2 else "two_shot"
+    return sent, refusals(
+        {
+            'expected by_size, one_shot or two_shot, given ring': lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm="ring"),
+            "expected algorithm as a string": lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm=1),
+            "given `one_shot`": lambda: zeropp.all_reduce(
+                communicator, tensor, "int8:256:bf16", feedback=feedback, algorithm="one_shot"
+            ),
+            "rank 2": lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm=other),
+        }
+    )
+
+
+def test_the_algorithm_of_an_all_reduce_can_be_chosen(ranks):
+    shard = 4 * 4096 // 4
+    for sent, problems in ranks.run(4, by_algorithm):
+        assert sent["one_shot"] == 4 * shard and sent["two_shot"] == 2 * shard and sent["by_size"] in sent.values()
+        assert not problems, problems
 
 
 def fed_back(rank, size):

@@ -35,13 +35,17 @@ using int4 = zeropp::quantizer_named<"int4:128:signed:bf16">;
 using int8_rotated = zeropp::quantizer_named<"int8:256:bf16:h32">;
 using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
 using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
+using fp8 = zeropp::quantizer_named<"fp8_e4m3:128:bf16">;
+using mxfp4 = zeropp::quantizer_named<"mxfp4">;
+using three_levels = zeropp::quantizer_named<"lloyd3:128:h128">;
 
 /// Formats of all-gathers.
 using gather_formats =
-    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4>;
+    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4, fp8, mxfp4>;
 
 /// Formats of weight differences.
-using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated, zeropp::exact_differences>;
+using difference_formats =
+    zeropp::named_quantizers<int4_rotated, int2_rotated, three_levels, zeropp::exact_differences>;
 
 /// Sizes of messages in the format `q`: of exact differences, which vary, the largest.
 template <class Q>
@@ -58,7 +62,8 @@ zeropp::wire_format on_wire(const Q& q) {
 using zeropp::hops;
 using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
                                           hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
-                                          hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
+                                          hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>,
+                                          hops<int8_rotated, three_levels>, hops<fp8, fp8>, hops<fp8, mxfp4>>;
 
 /// `Pairs` with their second format between sites, too, and `More`.
 template <class Pairs, class... More>
@@ -244,6 +249,7 @@ struct zeropp_communicator {
         lists;
     zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;
+    zeropp::all_reduce_algorithm algorithm = zeropp::all_reduce_algorithm::by_size;
 };
 
 namespace zeropp_c {

@@ -87,6 +87,7 @@ _SIGNATURES = {
     "zeropp_communicator_destroy": (None, [ctypes.c_void_p]),
     "zeropp_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
     "zeropp_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "zeropp_all_reduce_algorithm": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "zeropp_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "zeropp_traffic_in_sites": (None, [ctypes.c_void_p] + 2 * [ctypes.POINTER(ctypes.c_uint64)]),
     "zeropp_all_gather": (

@@ -241,15 +241,24 @@ def all_reduce(
     *,
     mean: bool = False,
     feedback: ErrorFeedback | None = None,
+    algorithm: str = "by_size",
     name: str = "",
 ) -> None:
     """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. Formats are as in
-    reduce_scatter(); the last one is also that of the result. `feedback` has been made with `of_all_reduce=True`."""
+    reduce_scatter(); the last one is also that of the result. `feedback` has been made with `of_all_reduce=True`.
+
+    `algorithm` is "one_shot", in which all ranks gather all tensors and sum them; "two_shot", a reduce-scatter and an all-gather;
+    or "by_size", which takes the first for two ranks and for small tensors. Error feedback needs a two-shot call.
+    """
     listed = _listed(tensors)
 
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
+        communicator.call(
+            "zeropp_all_reduce_algorithm", communicator.handle,
+            instance("all_reduce", "algorithm", algorithm, str, "a string").encode(),
+        )
         return (
             *_hops(intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
             int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
