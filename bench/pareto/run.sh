@@ -35,10 +35,10 @@ build_programs "$build_dir" zero3_gpt
 program=$build_dir/examples/zero3_gpt/zero3_gpt
 read -ra seeds <<<"$seeds"
 study=study
-[ "$largest" = no ] || study=largest
-[ "$fine_tuning" = no ] || study=fine_tuning
+if [ "$largest" = yes ]; then study=largest packages=(dict-gcide dict-wn); fi
+if [ "$fine_tuning" = yes ]; then study=fine_tuning packages=(dict-wn); fi
 if [ "$study" != study ]; then
-    require_packages dict-gcide dict-wn
+    require_packages "${packages[@]}"
     python3 "$root/bench/pareto/$study.py" "$program" "$runs/$study" "$results" --seeds "${seeds[@]}"
     exit
 fi
