@@ -156,8 +156,8 @@ class Trainings:
     def prepare(self):
         """Is called before a training whose result is not there yet."""
 
-    def __call__(self, name, entry, seed, rate, model=SMALL, warmup=WARMUP):
-        """The result of one training, which runs in the folder of runs."""
+    def made(self, entry, seed, rate, model=SMALL, warmup=WARMUP):
+        """Configuration, arguments and digest of a training. Earlier results with equal ones are used again."""
         config = {
             "train_micro_batch_size_per_gpu": model.windows // entry.ranks,
             "gradient_clipping": 1.0,
@@ -168,8 +168,14 @@ class Trainings:
         }
         given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(model.steps),
                  "--warmup", str(model.steps // warmup), "--final-rate", "0", *model.arguments(), "--seed", str(seed)]
+        return config, given, self.digest
+
+    def __call__(self, name, entry, seed, *more, **named):
+        """The result of one training, which runs in the folder of runs. Arguments after the name are those of `made`."""
+        training = self.made(entry, seed, *more, **named)
+        config, given, _ = training
         result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
-        made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
+        made, note = json.dumps(training), result.with_suffix(".made")
         if not (result.exists() and note.exists() and note.read_text() == made):
             self.prepare()
             print(f"{name}, seed {seed}", flush=True)
