@@ -4,8 +4,8 @@
 study.py PROGRAM RUNS RESULTS --seeds N... [--large]
 
 PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
-from all seeds, and with --large every entry of `large_entries` too. Writes configurations and results into RUNS, does not train again
-where a result is there, and makes pareto.md and pareto.png in RESULTS after each seed.
+from all seeds, and with --large every entry of `large_entries` too. Each finished training goes into pareto.json in RESULTS, from where
+a later call takes it up if its configuration, arguments and text are equal. Makes pareto.md and pareto.png in RESULTS after each seed.
 
 The text is Python's own library. Trainings see a byte .7 times on average, so they memorise little that held-out text lacks.
 """
@@ -430,7 +430,7 @@ def main():
     parser = study_parser(__doc__.splitlines()[0])
     parser.add_argument("--large", action="store_true", help="train a larger model too")
     args = arguments_of(parser)
-    train = Trainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES))
+    train = KeptTrainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES), args.results / "pareto.json")
     tuned = tune(train)
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
 
