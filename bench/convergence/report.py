@@ -114,7 +114,8 @@ def main():
         parts = [json.loads((folder / f"{run}.json").read_text()) for run in arguments.gpu]
         numbers, seeds = [parts[0]["seed"]], [{**parts[0], "runs": [part["runs"][0] for part in parts]}]
         curves = [{run: losses for part in arguments.gpu for run, losses in curve(folder / f"{part}.dat").items()}]
-        command, configs, place = "bench/convergence/gpu.sh", folder / "configs", "threads that share a GPU"
+        shared = (folder / "device").read_text().strip()
+        command, configs, place = "bench/convergence/gpu.sh", folder / "configs", f"threads that share one {shared}"
     else:
         # zero3_gpt writes the curve last.
         numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
@@ -143,14 +144,14 @@ def main():
 
 Made by `{command}`: zero3_gpt, {facts['parameters']} parameters on {facts['nodes']} nodes x {facts['ranks_per_node']} ranks
 ({place}), {facts['steps']} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. A seed fixes the initial weights and the order of the text, so runs of
-one seed differ in nothing but the wire. The held-out loss is in nats per byte, over a tenth of the text that no run trains on,
+one seed differ in nothing but the wire. The held-out loss is in nats per byte, over {"2048 windows of " if arguments.gpu else ""}a tenth of the text that no run trains on,
 with the weights as the format gathers them.
 
 {table(heads, rows)}
 *Difference*: of the held-out loss to that of the baseline with the same seed, in percent; less is better. The mean over the
 seeds with its standard error, then each seed's. Training magnifies any change, so that even a format that does no harm ends
 above the baseline from one seed and below it from another; a mean that is not several standard errors from zero may be chance.
-*fp32* is a control: it rounds nothing. The bytes are counted on the transport, for all ranks together.
+{"" if arguments.gpu else "*fp32* is a control: it rounds nothing. "}The bytes are counted on the transport, for all ranks together.
 
 ![training losses]({name}.png)
 

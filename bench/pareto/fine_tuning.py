@@ -5,14 +5,16 @@ fine_tuning.py PROGRAM RUNS RESULTS --seeds N...
 
 PROGRAM is zero3_gpt. Trains study.py's larger model in bf16, on Python's own library. Then fine-tunes it on another text: AdamW's
 rate is chosen with seed TUNING_SEED, which no mean includes, and every setting is trained from all seeds. Each finished training goes
-into fine_tuning.json in RESULTS, from where a later call takes it up if its configuration, arguments and text are equal. Makes
-fine_tuning.md in RESULTS after each seed.
+into fine_tuning.json in RESULTS, from where a later call takes it up if its configuration, arguments and text are equal, and those of
+the first training too. Makes fine_tuning.md in RESULTS after each seed.
 
 The text is English: the dictionary of the Debian package dict-wn (WordNet's licence).
 """
 
 import gzip
+import hashlib
 import itertools
+import json
 import pathlib
 
 from study import (BASELINE, CONTROL, INTERVALS, ISLANDS, LARGE, NODES, TEXT_BYTES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Trainings,
@@ -21,6 +23,7 @@ from study import (BASELINE, CONTROL, INTERVALS, ISLANDS, LARGE, NODES, TEXT_BYT
 DICTIONARY = pathlib.Path("/usr/share/dictd/wn.dict.dz")
 PRETRAINING_RATE = 4e-3  # The best one of study.py's larger model.
 PRETRAINING = LARGE._replace(more=("--dump", "weights"))
+PRETRAINED = Entry(""), TUNING_SEED, PRETRAINING_RATE, PRETRAINING
 WEIGHTS = f"pretraining/weights/pretrained.{TUNING_SEED}"
 MODEL = LARGE._replace(steps=512, more=("--weights", WEIGHTS, "--held-out-windows", "2048"))
 RATES = (1e-3, 3e-3, 1e-2)
@@ -29,11 +32,16 @@ NAMES = (BASELINE, "ZeRO++", "4+4", "2+2", "signs+three", "by layer", name_of(2,
 
 
 class FineTunings(KeptTrainings):
-    def prepare(self):
+    def __init__(self, program, runs, text, kept):
+        super().__init__(program, runs, text, kept)
         folder = self.runs / "pretraining"
         folder.mkdir(exist_ok=True)
-        train = Trainings(self.program, folder, library_text(folder / "text", TEXT_BYTES))
-        train("pretrained", Entry(""), TUNING_SEED, PRETRAINING_RATE, PRETRAINING)
+        self.pretrain = Trainings(program, folder, library_text(folder / "text", TEXT_BYTES))
+        made = json.dumps([self.digest, self.pretrain.made(*PRETRAINED)])
+        self.digest = hashlib.sha256(made.encode()).hexdigest()
+
+    def prepare(self):
+        self.pretrain("pretrained", *PRETRAINED)
 
 
 def report(page, command, parameters, before, seeds, losses, rows):

@@ -4,8 +4,8 @@
 study.py PROGRAM RUNS RESULTS --seeds N... [--large]
 
 PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
-from all seeds, and with --large every entry of `large_entries` too. Writes configurations and results into RUNS, does not train again
-where a result is there, and makes pareto.md and pareto.png in RESULTS after each seed.
+from all seeds, and with --large every entry of `large_entries` too. Each finished training goes into pareto.json in RESULTS, from where
+a later call takes it up if its configuration, arguments and text are equal. Makes pareto.md and pareto.png in RESULTS after each seed.
 
 The text is Python's own library. Trainings see a byte .7 times on average, so they memorise little that held-out text lacks.
 """
@@ -156,8 +156,8 @@ class Trainings:
     def prepare(self):
         """Is called before a training whose result is not there yet."""
 
-    def __call__(self, name, entry, seed, rate, model=SMALL, warmup=WARMUP):
-        """The result of one training, which runs in the folder of runs."""
+    def made(self, entry, seed, rate, model=SMALL, warmup=WARMUP):
+        """Configuration, arguments and digest of a training. Earlier results with equal ones are used again."""
         config = {
             "train_micro_batch_size_per_gpu": model.windows // entry.ranks,
             "gradient_clipping": 1.0,
@@ -168,8 +168,14 @@ class Trainings:
         }
         given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(model.steps),
                  "--warmup", str(model.steps // warmup), "--final-rate", "0", *model.arguments(), "--seed", str(seed)]
+        return config, given, self.digest
+
+    def __call__(self, name, entry, seed, *more, **named):
+        """The result of one training, which runs in the folder of runs. Arguments after the name are those of `made`."""
+        training = self.made(entry, seed, *more, **named)
+        config, given, _ = training
         result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
-        made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
+        made, note = json.dumps(training), result.with_suffix(".made")
         if not (result.exists() and note.exists() and note.read_text() == made):
             self.prepare()
             print(f"{name}, seed {seed}", flush=True)
@@ -308,7 +314,8 @@ def report(results, seeds, parameters, tuned, rows, large):
         return mean_text([100 * (a / b - 1) for a, b in zip(of[name]["losses"], of[control]["losses"])])
 
     four, two = name_of(2, CONTROL, 4), name_of(2, CONTROL, 2)
-    within = max((r for r in rows if r["entry"].islands != 1 and statistics.mean(r["differences"]) <= 1), key=lambda r: r["reduction"])
+    within = max((r for r in rows if r["entry"].islands != 1
+                  and statistics.mean(r["differences"]) + standard_error(r["differences"]) <= 1), key=lambda r: r["reduction"])
     noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
 
     def losses_of(label, losses):
@@ -327,7 +334,8 @@ Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if
 random from a text, so that a byte is seen .7 times on average. Ranks are threads: 2 nodes of 2, except for islands below. Held-out
 loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
 
-The fewest bytes within 1 % of bf16: *{within["name"]}*, {within["reduction"]:.0f}x fewer than ZeRO-3, {mean_text(within["differences"])}.
+The fewest bytes of this model, if a difference and its standard error must together be within 1 %, as in [the
+map](../../docs/start/which_one.md): *{within["name"]}*, {within["reduction"]:.0f}x fewer than ZeRO-3, {mean_text(within["differences"])}.
 
 {table_of(rows)}
 
@@ -422,7 +430,7 @@ def main():
     parser = study_parser(__doc__.splitlines()[0])
     parser.add_argument("--large", action="store_true", help="train a larger model too")
     args = arguments_of(parser)
-    train = Trainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES))
+    train = KeptTrainings(args.program, args.runs, library_text(args.runs / "text", TEXT_BYTES), args.results / "pareto.json")
     tuned = tune(train)
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the tables and the picture of docs/start/which_one.md from the answers of zeropp-plan.
+"""Makes the tables, the picture and the measured figures of docs/start/which_one.md from the answers of zeropp-plan.
 
     examples/plan/map.py PROGRAM [--check]
 
 PROGRAM is zeropp-plan. With --check nothing is written: the page and the picture must agree with the program.
-Its losses must agree with the largest model of bench/results/pareto*.md.
+Its losses must agree with the largest model of bench/results/pareto*.md, and figures in the page's sentences with these
+pages.
 """
 
 import argparse
@@ -12,11 +13,15 @@ import html
 import pathlib
 import re
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/pareto"))
+import sizes  # noqa: E402
+
 PAGE = ROOT / "docs/start/which_one.md"
 PICTURE = PAGE.with_suffix(".svg")
-STUDIES = sorted((ROOT / "bench/results").glob("pareto*.md"))
+SIZES = sizes.sizes_of(ROOT / "bench/results")
 
 # Gbit/s of an island to the others, and microseconds of latency.
 LINKS = (("0.05", "50000"), ("1", "20000"), ("10", "1000"), ("100", "20"))
@@ -78,14 +83,39 @@ def studied(setting, islands):
     """Loss of a setting in the studies, of the largest model that has a row of it."""
     found = re.match(r"(\d+ bits) every (\d+)", setting)
     name = IN_STUDY.get(setting) or ("" if islands == 2 else f"{islands} islands, ") + f"H={found[2]}, {found[1]}"
-    rows = []
-    for part in re.split(r"(?=\b\d{6,} parameters)", "".join(study.read_text() for study in STUDIES))[1:]:
-        millions = int(re.match(r"\d+", part)[0]) / 1e6
-        for mean, error in re.findall(rf"^\| {re.escape(name)} \|.*\| ([-+][\d.]+) % ± ([\d.]+) \|$", part, re.M):
-            rows.append((millions, f"{mean} ± {error} %, {millions:.2f} M"))
-    if not rows:
+    # A loss of one seed has no error, and is no row.
+    of = [size for size in SIZES if size.rows.get(name, (0, None))[1] is not None]
+    if not of:
         raise SystemExit(f"map.py: bench/results/pareto*.md have no row {name}")
-    return max(rows)[1]
+    return f"{sizes.cell(*of[-1].rows[name])}, {of[-1].millions()}"
+
+
+def with_figures(page, sentence, *figures):
+    """The page with these figures in a sentence, in the places of its fields."""
+    pattern = re.sub(r"\\{.*?\\}", r"[-+]?[\\d.]+", re.escape(sentence))
+    page, places = re.subn(pattern, sentence.format(*figures), page)
+    if places != 1:
+        raise SystemExit(f"map.py: expected one sentence in {PAGE.name}: {sentence}, given {places}")
+    return page
+
+
+def with_prose(page, program):
+    """The page with figures of the program and of the studies in its sentences."""
+    help_text = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
+    small, larger = SIZES[:2]
+    for sentence, *figures in (
+            ("bits, {} a weight, are of", re.search(r"--exact-bits .*=([\d.]+)", help_text)[1]),
+            ("the small model has {:+.2f} %, but the larger one has {:+.2f} % in 4 bits", small.rows["H=32, 16 bits"][0],
+             larger.rows["H=32, 4 bits"][0]),
+            ("mean of {} seeds", len(small.seeds.split())),
+            ("The model of {:.2f} M trained for {} steps, the\none of {:.2f} M for {}.", small.parameters / 1e6,
+             small.model.steps, larger.parameters / 1e6, larger.model.steps),
+            ("4 bits every 32 steps had {:+.2f} % ± {:.2f} on the small model, and 2 bits {:+.2f} % ± {:.2f}: the larger",
+             *small.rows["H=32, 4 bits"], *small.rows["H=32, 2 bits"]),
+            ("without saving a byte, has {:+.2f} % ± {:.2f} on {:.2f} M", *small.rows["1 island, H=32"],
+             small.parameters / 1e6)):
+        page = with_figures(page, sentence, *figures)
+    return page
 
 
 def short(setting):
@@ -166,7 +196,7 @@ def main():
         heads = cells(table[0])
         page = with_table(page, f"{model[0].capitalize()} parameters", table)
     by_setting, table = losses(given.program)
-    page = with_table(page, "Measured losses", table)
+    page = with_prose(with_table(page, "Measured losses", table), given.program)
     wrong = [f"{setting}, {islands}: the program has {loss}, the studies {studied(setting, islands)}"
              for setting, of in by_setting.items() for islands, loss in of.items() if loss != studied(setting, islands)]
     made = {PAGE: page, PICTURE: draw(heads, rows)}

@@ -47,7 +47,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->capture_default_str();
     app.add_option(
         "--weights", s.weights,
-        "FOLDER/RUN: begin with the weights of RUN that --dump has written into FOLDER (default: random ones)");
+        "FOLDER/RUN: begin with weights that --dump has written, files FOLDER/RUN.UNIT.weights.fp32 of units 0 to "
+        "layers + 1, each with the unit's number of floats; give the dump's --layers, --heads, --width and --context "
+        "(default: random weights)");
     app.add_option("--text", s.text_file, "text to train on (default: the system's licence texts)");
     app.add_option("--held-out-windows", s.held_out_windows,
                    "at most as many windows of held-out text, evenly spread (default: all)")

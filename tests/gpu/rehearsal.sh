@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/gpu.sh without a GPU, from end to end: programs, sanitizer and driver are doubles of a few lines, which pass, fail,
 # hang, or find no GPU. Checks how the script ends and each line of its summary, and that docs/concepts/gpu_hour.md has its
-# steps and names nothing that is not here. Some 20 seconds.
+# steps and names nothing that is not here. Then bench/convergence/gpu.sh, its settings, page and plot. Some 20 seconds.
 #
 #   tests/gpu/rehearsal.sh
 #
@@ -129,4 +129,38 @@ everything_passes
 double build/gpu/codec_gpu_complete "$(tail -n +2 "$folder/build/gpu/codec_gpu")"
 double build/gpu/codec_gpu "\"$folder/build/gpu/codec_gpu_complete\" \"\$1\"; sed -i s/true/false/ \"\$1\"; sleep 60"
 run "cut short" 1 '^codec_gpu +FAILED: out of time' '^The measurements were cut short' '^\| int8:256 \| encode'
+
+# The training: a double of zero3_gpt whose losses are equal, on a packed text.
+double build/gpu/zero3_gpt 'while [[ $1 != --* ]]; do runs+=("$(basename "$1" .json)"); shift; done' \
+    'while [ $# -gt 0 ]; do name=${1#--}; declare "${name//-/_}=$2"; shift 2; done' \
+    '[[ $(<"$text") == words && $device == cuda ]] || { echo "expected the text"; exit 1; }' \
+    '[[ $steps == 20 || ! -e $0.fails || ${runs[0]} != by_layer ]] || exit 1' \
+    'printf -v list ", {\"name\": \"%s\", \"held_out_loss\": 2.5, \"inter_node_bytes_per_step\": 8, \"step_seconds_median\": 0.1}" "${runs[@]}"' \
+    'echo "{\"parameters\": 25, \"nodes\": 2, \"ranks_per_node\": 2, \"steps\": $steps, \"seed\": 1, \"runs\": [${list:2}]}" >"$json"' \
+    'echo "step ${runs[*]}" >"$curve"; for ((i = 1; i <= steps; ++i)); do echo "$i ${runs[*]/*/3}"; done >>"$curve"'
+echo words | gzip >"$folder/text.gz"
+# training NAME STATUS RUN...: the script ends so, and its page has these runs, of 96 steps each.
+training() {
+    local name=$1 expected=$2 status=0
+    shift 2
+    rm -rf "$folder/training"
+    PATH=$folder/bin:$PATH "$root/bench/convergence/gpu.sh" --text "$folder/text.gz" --minutes 1 --build-dir "$folder/build" \
+        --results "$folder/training" >"$folder/output" 2>&1 || status=$?
+    if [ "$status" -ne "$expected" ] || ! diff <(printf '%s\n' "$@") <(sed -nE 's/^\| (\w+) \| .* 2\.5000 .*/\1/p' "$folder/training/gpu_training.md") ||
+        ! grep -q 'share one 580.1), 96 steps' "$folder/training/gpu_training.md" ||
+        { command -v gnuplot >/dev/null && [ ! -s "$folder/training/gpu_training.png" ]; }; then
+        echo "$name: ended with $status, expected $expected"
+        tail -n 20 "$folder/output"
+        failed=1
+    else
+        echo "$name: as expected"
+    fi
+}
+training "a training" 0 zero3 zeropp four_bits by_layer local_steps
+for row in '^| four_bits | int4:128:signed:bf16:h32, of differences | int8:256:bf16:h32 + int4:128:signed:bf16:h32 |' \
+    '^| local_steps .* between islands int4:128:signed:bf16:h32 every 32 steps |'; do
+    grep -q "$row" "$folder/training/gpu_training.md" || { echo "the training has no row: $row"; failed=1; }
+done
+touch "$folder/build/gpu/zero3_gpt.fails"
+training "a training that is cut short" 1 zero3 zeropp four_bits
 exit $failed

@@ -101,8 +101,9 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// Bytes that local steps keep on each rank of an `island`: anchors, outer momenta, differences and residuals.
-/// `tensors` are sizes in elements.
+/// Bytes that local steps with the outer optimizer `nesterov` keep on each rank of an `island`: anchors, momenta,
+/// differences and residuals. A rule with other `slots` adds 4 (slots - 1) bytes for each element of a shard. `tensors`
+/// are sizes in elements.
 template <topology Topology>
 std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
     detail::require_possible(local);
