@@ -18,8 +18,9 @@ from ._library import ZeroppError
 from .collectives import all_reduce
 from .communicator import Communicator, Places, Traffic, enabled, new_group, require_agreement, volume
 
-# Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
-LANES = 2
+# Number of threads that take a bucket's pieces in turn, on the host, each with connections of its own. One piece moves within nodes
+# while another crosses them; and of a link with a long delay, one connection fills only a part.
+LANES = 4
 # In bytes of messages, not of the gradient: over a slow link, each piece takes the link's latency anew.
 PIECE_BYTES = 2 << 20
 # With one hop, nothing overlaps: larger pieces start fewer messages.
