@@ -7,6 +7,7 @@
 #include "support/fault_injecting.hpp"
 #include "support/watchdog.hpp"
 
+#include <zeropp/codec/exact.hpp>
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
@@ -22,6 +23,7 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <set>
@@ -108,6 +110,21 @@ const std::vector<subject>& subjects() {
              return difference(full, updated<float>(input(0), std::vector<float>(elements), 4, int8));
          },
          {{0, 1, 2, 3}, {0, 1}}},
+        {"quantized_update by exact differences",
+         [](comm_type& comm) {
+             using T = zeropp::bfloat16;
+             using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space>;
+             std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
+             replica_type replica(comm.topology(), comm.rank(), elements, storage);
+             replica.stamp(1);
+             std::vector<T> full(elements), expected;
+             for (const float x : input(0)) expected.push_back(zeropp::element_traits<T>::from_float(x));
+             zeropp::quantized_update(zeropp::host{}, comm, zeropp::exact_differences{},
+                                      reference::slice_of(input(0), 4, at(comm.rank())), replica.to(2, full));
+             const bool same = std::memcmp(full.data(), expected.data(), elements * sizeof(T)) == 0;
+             return std::string(same ? "" : "other bits");
+         },
+         {{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1}}},
     };
     return all;
 }
@@ -129,6 +146,8 @@ std::string kind_of_error(const std::function<std::string()>& act) {
         return "peer_error";
     } catch (const zeropp::precondition_error&) {
         return "precondition_error";
+    } catch (const zeropp::integrity_error&) {
+        return "integrity_error";
     } catch (const zeropp_test::injected_fault&) {
         return "injected_fault";
     }
@@ -206,6 +225,21 @@ TEST_CASE("faults: an operation is cut to half its bytes") {
     outcomes expected = lost;
     expected.insert("precondition_error");
     meet({.what = fault::truncate}, impatient, expected, expected);
+}
+
+TEST_CASE("faults: a rank lies about exact differences") {
+    const subject& exact = subjects().back();
+    // The size of the message, and then the end of its first tile.
+    const std::string heard[] = {"precondition_error", "integrity_error"};
+    for (int operation = 0; operation != 2; ++operation) {
+        const outcome o =
+            live_through(exact, {.what = fault::lie, .rank = faulty_rank, .operation = operation}, impatient);
+        INFO(operation << ": " << o.became[0] << ", " << o.became[1] << ", " << o.became[2] << ", " << o.became[3]);
+        // Ranks that have the message say so, and others wait for these.
+        for (const std::size_t r : {1, 3}) CHECK(o.became[r] == heard[operation]);
+        for (const std::size_t r : {0, 2}) CHECK(lost.contains(o.became[r]));
+        CHECK(o.longest <= impatient + 1s);
+    }
 }
 
 TEST_CASE("faults: an operation is carried twice") {

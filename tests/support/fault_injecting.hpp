@@ -26,6 +26,7 @@ enum class fault {
     delay,      ///< carried later
     truncate,   ///< carried with half of the bytes
     flip_bit,   ///< carried with one bit of this rank's bytes changed
+    lie,        ///< carried with ones in place of this rank's first eight bytes
     duplicate,  ///< carried twice
 };
 
@@ -70,7 +71,8 @@ public:
         case fault::truncate:
             what.bytes /= 2;
             break;
-        case fault::flip_bit: {
+        case fault::flip_bit:
+        case fault::lie: {
             const int messages = what.kind == zeropp::operation::all_to_all ? this->size() : 1;
             const std::size_t sent =
                 what.sends(this->rank()) ? static_cast<std::size_t>(messages) * what.bytes : std::size_t{0};
@@ -78,7 +80,11 @@ public:
             shared_->flipped.resize(sent);
             exec.enqueue([s = shared_, send, sent] {
                 std::copy_n(send, sent, s->flipped.begin());
-                if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
+                if (s->plan.what == fault::lie) {
+                    std::fill_n(s->flipped.begin(), std::min(sent, std::size_t{8}), std::byte{0xff});
+                } else if (sent != 0) {
+                    s->flipped[sent / 2] ^= std::byte{0x10};
+                }
             });
             send = shared_->flipped.data();
             break;
