@@ -148,6 +148,72 @@ def test_quantized_collectives_lose_what_their_formats_do(ranks, intra_node, int
     assert all(0 < error < bound for error in errors), errors
 
 
+def through(tensor, format):
+    return zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), torch.float32)
+
+
+def in_order(terms):
+    """The sum of tensors, one after the other, as the library adds."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def by_algorithm(rank, size, n):
+    """What an all-reduce gives and sends on 2 nodes of 2 ranks, by algorithm: equal to messages and sums made by hand."""
+    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=99)
+    intra_node, inter_node = "int8:256:bf16", "int4:128:signed:bf16"
+    of_rank = [[slice_of(tensor_of(n, r), owner, size) for owner in range(size)] for r in range(size)]
+    one, two = (zeropp.quantize(torch.zeros(-(-n // size)), format).numel() for format in (intra_node, inter_node))
+    by_hand = {"one_shot": [], "two_shot": []}
+    for owner in range(size):
+        sent = [through(parts[owner], intra_node) for parts in of_rank]
+        # By index in the node, then by node.
+        by_hand["one_shot"].append(in_order([sent[r] for r in (0, 2, 1, 3)]) / size)
+        nodes = [through(in_order(sent[:2]), inter_node), through(in_order(sent[2:]), inter_node)]
+        by_hand["two_shot"].append(through(in_order(nodes) / size, inter_node))
+    by_hand = {algorithm: torch.cat(parts) for algorithm, parts in by_hand.items()}
+    by_hand["by_size"] = by_hand["one_shot" if n < 32768 else "two_shot"]
+    traffic = {"one_shot": (size * 2 * one, size * one), "two_shot": (2 * (one + two), 2 * two)}
+    traffic["by_size"] = traffic["one_shot" if n < 32768 else "two_shot"]
+    for algorithm, expected in by_hand.items():
+        tensor, before = tensor_of(n, rank), communicator.traffic()
+        zeropp.all_reduce(communicator, tensor, intra_node, inter_node, mean=True, algorithm=algorithm)
+        sent = communicator.traffic() - before
+        assert torch.equal(tensor, expected), algorithm
+        assert (sent.intra_node, sent.inter_node) == traffic[algorithm], (algorithm, sent, traffic)
+
+
+@pytest.mark.parametrize("n", [5000, 100003])
+def test_an_all_reduce_has_the_algorithm_that_it_is_given(ranks, n):
+    ranks.run(4, by_algorithm, n)
+
+
+def wrong_algorithms(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=99)
+    tensor = tensor_of(5000, rank)
+    feedback = zeropp.ErrorFeedback(communicator, tensor, "int8:256:bf16", of_all_reduce=True)
+
+    def reduced(algorithm, **options):
+        return lambda: zeropp.all_reduce(communicator, tensor, "int8:256:bf16", algorithm=algorithm, **options)
+
+    return refusals(
+        {
+            "expected an algorithm, by_size, one_shot or two_shot, given ring": reduced("ring"),
+            "expected algorithm as a string, given 1": reduced(1),
+            "expected the algorithm `two_shot` for error feedback, given `one_shot`": reduced("one_shot", feedback=feedback),
+            "given ring": reduced("ring" if rank == 2 else "by_size"),
+            "given None": reduced(None if rank == 1 else "two_shot"),
+            "sum of all on rank 3": reduced("one_shot" if rank == 3 else "two_shot"),
+        }
+    )
+
+
+def test_a_wrong_algorithm_is_refused_on_all_ranks(ranks):
+    assert ranks.run(4, wrong_algorithms) == 4 * [[]]
+
+
 def fed_back(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=2)
     n, steps = 5000, 40

@@ -1,15 +1,39 @@
 #include "library.hpp"
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 using namespace zeropp_c;
+
+namespace {
+
+zeropp::all_reduce_algorithm algorithm_named(std::string_view name) {
+    using enum zeropp::all_reduce_algorithm;
+    if (name == "by_size") return by_size;
+    if (name == "one_shot") return one_shot;
+    if (name == "two_shot") return two_shot;
+    throw zeropp::precondition_error("zeropp_all_reduce", "an algorithm, by_size, one_shot or two_shot",
+                                     std::string(name));
+}
+
+}  // namespace
 
 zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* intra_node, const char* inter_node,
                                 zeropp_element element, const zeropp_tensor* tensors, const zeropp_tensor* results,
                                 size_t count, int mean, zeropp_feedback* feedback, void* stream) {
-    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
+    return zeropp_all_reduce_with_algorithm(communicator, "by_size", intra_node, inter_node, element, tensors, results,
+                                            count, mean, feedback, stream);
+}
+
+zeropp_status zeropp_all_reduce_with_algorithm(zeropp_communicator* communicator, const char* algorithm,
+                                               const char* intra_node, const char* inter_node, zeropp_element element,
+                                               const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
+                                               int mean, zeropp_feedback* feedback, void* stream) {
+    return status_of_collective(*communicator, "zeropp_all_reduce", stream, [&](const execution& exec) {
         const zeropp::all_reduce_options options{.operation =
-                                                     mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
+                                                     mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum,
+                                                 .algorithm = algorithm_named(algorithm)};
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             communicator->call->formats = text_of(all_reduce_hops(hops));

@@ -104,9 +104,9 @@ _SIGNATURES = {
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zeropp_all_reduce": (
+    "zeropp_all_reduce_with_algorithm": (
         ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        [ctypes.c_void_p] + 3 * [ctypes.c_char_p] + [ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
     "zeropp_feedback_create": (
