@@ -93,10 +93,6 @@ ZEROPP_C_API void zeropp_compare(zeropp_communicator* communicator, size_t calls
 /* Gives all later collectives of this rank the name `name`. Ranks that compare calls compare names, too, because calls
  * on equal shapes may differ only by name. */
 ZEROPP_C_API void zeropp_name(zeropp_communicator* communicator, const char* name);
-/* Gives all later all-reduces of this rank the algorithm "by_size", the default, "one_shot" or "two_shot", as
- * zeropp::all_reduce_algorithm has them. All ranks must choose the same one between the same calls. Error feedback is
- * refused with "one_shot". */
-ZEROPP_C_API zeropp_status zeropp_all_reduce_algorithm(zeropp_communicator* communicator, const char* algorithm);
 
 /* Call this in place of collective `function` if the caller refuses its arguments. Fails with the text `words`, also on
  * all other ranks if they compare the call. */
@@ -147,6 +143,13 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, 
                                              const char* inter_node, zeropp_element element,
                                              const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
                                              int mean, zeropp_feedback* feedback, void* stream);
+/* Sums `tensors` as zeropp_all_reduce, by `algorithm`: "by_size", as zeropp_all_reduce, "one_shot" or "two_shot", which
+ * mean what zeropp::all_reduce_algorithm says. Error feedback needs "by_size" or "two_shot". */
+ZEROPP_C_API zeropp_status zeropp_all_reduce_with_algorithm(zeropp_communicator* communicator, const char* algorithm,
+                                                            const char* intra_node, const char* inter_node,
+                                                            zeropp_element element, const zeropp_tensor* tensors,
+                                                            const zeropp_tensor* results, size_t count, int mean,
+                                                            zeropp_feedback* feedback, void* stream);
 
 /* Makes error feedback for reduce-scatters of `fulls`: memory that keeps the quantization errors of a call, which the
  * next call adds to its tensors. Only sizes of `fulls` count: their data may be null. */

@@ -112,9 +112,36 @@ int main(int argc, char** argv) {
     require(error_of(full, 0, elements, factor / (float)size, 0) < 0.013f * factor / (float)size,
             "the all-reduce's error is too large");
 
+    /* By an algorithm of choice. One-shot sends each rank's messages whole; two-shot is planned. */
+    const char* const algorithms[] = {"one_shot", "two_shot"};
+    const uint64_t in_node = ranks_per_node, nodes_of_job = (uint64_t)size / in_node;
+    size_t message;
+    succeeds(zeropp_message_bytes("int8:256:bf16", longest, &message), &groups);
+    for (int two_shot = 0; two_shot != 2; ++two_shot) {
+        intra_expected = (in_node - 1) * nodes_of_job * (uint64_t)size * message;
+        inter_expected = (nodes_of_job - 1) * (uint64_t)size * message;
+        if (two_shot != 0)
+            succeeds(zeropp_all_reduce_volume(nodes, size, rank, "int8:256:bf16", "int8:256:bf16", elements, 1,
+                                              &intra_expected, &inter_expected),
+                     &groups);
+        uint64_t intra_before, inter_before;
+        zeropp_traffic(comm, &intra_before, &inter_before, &calls);
+        succeeds(zeropp_all_reduce_with_algorithm(comm, algorithms[two_shot], "int8:256:bf16", "int8:256:bf16",
+                                                  zeropp_float32, &of_gradient, &of_full, 1, 0, NULL, NULL),
+                 &groups);
+        zeropp_traffic(comm, &intra, &inter, &calls);
+        require(error_of(full, 0, elements, factor, 0) < 0.013f * factor, "the chosen all-reduce's error is too large");
+        require(intra - intra_before == intra_expected && inter - inter_before == inter_expected,
+                "the chosen all-reduce has another algorithm's bytes");
+    }
+
     /* A refused call is an error with the expected and the given value, on every rank. */
     require(zeropp_all_gather(comm, "int9", zeropp_float32, &of_shard, &of_full, 1, NULL) == zeropp_failure &&
                 strstr(zeropp_error(), "given \"int9\"") != NULL,
+            zeropp_error());
+    require(zeropp_all_reduce_with_algorithm(comm, "ring", "fp32", "fp32", zeropp_float32, &of_gradient, &of_full, 1, 0,
+                                             NULL, NULL) == zeropp_failure &&
+                strstr(zeropp_error(), "one_shot or two_shot, given ring") != NULL,
             zeropp_error());
     /* So is a call that differs between ranks, while calls are compared. */
     require(zeropp_all_gather(comm, rank == 0 ? "fp32" : "bf16", zeropp_float32, &of_shard, &of_full, 1, NULL) ==

@@ -30,8 +30,8 @@ NUMBERS = {
     "zeropp_element": ctypes.c_int,
 }
 HANDLES = ("zeropp_communicator", "zeropp_feedback", "zeropp_replica")
-# Functions that this package does not call: it is installed with its library, and has sites.
-NOT_CALLED = {"zeropp_c_version", "zeropp_communicator_create", "zeropp_traffic", "zeropp_predict"} | {
+# Functions that this package does not call: it is installed with its library, has sites, and names algorithms.
+NOT_CALLED = {"zeropp_c_version", "zeropp_communicator_create", "zeropp_traffic", "zeropp_predict", "zeropp_all_reduce"} | {
     f"zeropp_{name}_volume" for name in ("gather", "update", "replica", "reduce", "all_reduce")
 }
 

@@ -151,6 +151,10 @@ def test_quantized_collectives_lose_what_their_formats_do(ranks, intra_node, int
     assert all(0 < error < bound for error in errors), errors
 
 
+def through(tensor, format):
+    return zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), torch.float32)
+
+
 def blocks_of(tensor, size):
     """`tensor` in blocks of `size`, and each block's largest magnitude."""
     blocks = tensor.view(-1, size)
@@ -164,8 +168,7 @@ def test_fp8_has_torchs_values():
     scale = wanted.bfloat16()
     scale = torch.where(scale.float() < wanted, (scale.view(torch.int16) + 1).view(torch.bfloat16), scale).float()
     expected = (blocks * (1 / scale)).to(torch.float8_e4m3fn).float() * scale
-    format = "fp8_e4m3:128:bf16"
-    assert torch.equal(zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), torch.float32), expected.view(-1))
+    assert torch.equal(through(tensor, "fp8_e4m3:128:bf16"), expected.view(-1))
 
 
 def test_mxfp4_has_the_standards_values():
@@ -177,40 +180,69 @@ def test_mxfp4_has_the_standards_values():
     distance = ((blocks / scale).abs().unsqueeze(-1) - values).abs()
     nearest = torch.argmin(distance + 1e-9 * (torch.arange(8) % 2), dim=-1)
     expected = values[nearest] * blocks.sign() * scale
-    assert torch.equal(
-        zeropp.dequantize(zeropp.quantize(tensor, "mxfp4"), "mxfp4", tensor.size(), torch.float32).abs(), expected.view(-1).abs()
-    )
+    assert torch.equal(through(tensor, "mxfp4"), expected.view(-1))
 
 
-def by_algorithm(rank, size):
-    """Sums, and the bytes that a rank sends to the other node, by algorithm."""
-    communicator = zeropp.Communicator(ranks_per_node=2)
-    n, sent = 4096, {}
-    expected = sum(tensor_of(n, r).double() for r in range(size))
-    for algorithm in ("one_shot", "two_shot", "by_size"):
+def in_order(terms):
+    """The sum of tensors, one after the other, as the library adds."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def by_algorithm(rank, size, n):
+    """What an all-reduce gives and sends on 2 nodes of 2 ranks, by algorithm: equal to messages and sums made by hand."""
+    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=99)
+    intra_node, inter_node = "int8:256:bf16", "int4:128:signed:bf16"
+    of_rank = [[slice_of(tensor_of(n, r), owner, size) for owner in range(size)] for r in range(size)]
+    one, two = (zeropp.quantize(torch.zeros(-(-n // size)), format).numel() for format in (intra_node, inter_node))
+    by_hand = {"one_shot": [], "two_shot": []}
+    for owner in range(size):
+        sent = [through(parts[owner], intra_node) for parts in of_rank]
+        # By index in the node, then by node.
+        by_hand["one_shot"].append(in_order([sent[r] for r in (0, 2, 1, 3)]) / size)
+        nodes = [through(in_order(sent[:2]), inter_node), through(in_order(sent[2:]), inter_node)]
+        by_hand["two_shot"].append(through(in_order(nodes) / size, inter_node))
+    by_hand = {algorithm: torch.cat(parts) for algorithm, parts in by_hand.items()}
+    by_hand["by_size"] = by_hand["one_shot" if n < 32768 else "two_shot"]
+    traffic = {"one_shot": (size * 2 * one, size * one), "two_shot": (2 * (one + two), 2 * two)}
+    traffic["by_size"] = traffic["one_shot" if n < 32768 else "two_shot"]
+    for algorithm, expected in by_hand.items():
         tensor, before = tensor_of(n, rank), communicator.traffic()
-        zeropp.all_reduce(communicator, tensor, "fp32", algorithm=algorithm)
-        torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-5)
-        sent[algorithm] = (communicator.traffic() - before).inter_node
+        zeropp.all_reduce(communicator, tensor, intra_node, inter_node, mean=True, algorithm=algorithm)
+        sent = communicator.traffic() - before
+        assert torch.equal(tensor, expected), algorithm
+        assert (sent.intra_node, sent.inter_node) == traffic[algorithm], (algorithm, sent, traffic)
+
+
+@pytest.mark.parametrize("n", [5000, 100003])
+def test_an_all_reduce_has_the_algorithm_that_it_is_given(ranks, n):
+    ranks.run(4, by_algorithm, n)
+
+
+def wrong_algorithms(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=99)
+    tensor = tensor_of(5000, rank)
     feedback = zeropp.ErrorFeedback(communicator, tensor, "int8:256:bf16", of_all_reduce=True)
-    other = "one_shot" if rank == 2 else "two_shot"
-    return sent, refusals(
+
+    def reduced(algorithm, **options):
+        return lambda: zeropp.all_reduce(communicator, tensor, "int8:256:bf16", algorithm=algorithm, **options)
+
+    return refusals(
         {
-            'expected by_size, one_shot or two_shot, given ring': lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm="ring"),
-            "expected algorithm as a string": lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm=1),
-            "given `one_shot`": lambda: zeropp.all_reduce(
-                communicator, tensor, "int8:256:bf16", feedback=feedback, algorithm="one_shot"
-            ),
-            "rank 2": lambda: zeropp.all_reduce(communicator, tensor, "fp32", algorithm=other),
+            "expected an algorithm, by_size, one_shot or two_shot, given ring": reduced("ring"),
+            "expected algorithm as a string, given 1": reduced(1),
+            "expected the algorithm `two_shot` for error feedback, given `one_shot`": reduced("one_shot", feedback=feedback),
+            "given ring": reduced("ring" if rank == 2 else "by_size"),
+            "given None": reduced(None if rank == 1 else "two_shot"),
+            "sum of all on rank 3": reduced("one_shot" if rank == 3 else "two_shot"),
         }
     )
 
 
-def test_the_algorithm_of_an_all_reduce_can_be_chosen(ranks):
-    shard = 4 * 4096 // 4
-    for sent, problems in ranks.run(4, by_algorithm):
-        assert sent["one_shot"] == 4 * shard and sent["two_shot"] == 2 * shard and sent["by_size"] in sent.values()
-        assert not problems, problems
+def test_a_wrong_algorithm_is_refused_on_all_ranks(ranks):
+    assert ranks.run(4, wrong_algorithms) == 4 * [[]]
 
 
 def fed_back(rank, size):

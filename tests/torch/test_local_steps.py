@@ -327,3 +327,27 @@ def test_ranks_without_weights_refuse_rates_too(ranks):
 def test_other_arguments_and_weights_are_refused_on_all_ranks(ranks):
     for wrong in ranks.run(2, refuse):
         assert wrong == []
+
+
+def refuse_without_elements(rank, size):
+    """A weight of one row: in each island of two ranks, one rank has no element."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("island", "rank"))
+
+    def given(dtype=torch.float32, **rates):
+        model = fully_shard(torch.nn.Linear(3, 1, bias=False, dtype=dtype), mesh=mesh["rank"])
+        assert model.weight.to_local().numel() == (3 if mesh["rank"].get_local_rank() == 0 else 0)
+        return lambda: zeropp.local_steps(torch.optim.SGD(model.parameters(), lr=0.1), mesh["island"], **rates)
+
+    torch.manual_seed(0)
+    return refusals(
+        {
+            "a learning rate above 0, given 0": given(learning_rate=0),
+            "a momentum from 0 to less than 1, given 1": given(momentum=1),
+            "an alpha from 0 to 1, given 2": given(alpha=2),
+            "torch.bfloat16, given torch.float64": given(torch.float64),
+        }
+    )
+
+
+def test_rates_and_types_are_refused_also_on_ranks_without_elements(ranks):
+    assert ranks.run(4, refuse_without_elements) == 4 * [[]]

@@ -1,33 +1,39 @@
 #include "library.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <iterator>
+#include <string>
 #include <string_view>
-#include <utility>
 
 using namespace zeropp_c;
 
-zeropp_status zeropp_all_reduce_algorithm(zeropp_communicator* communicator, const char* algorithm) {
-    return status_of([&] {
-        using enum zeropp::all_reduce_algorithm;
-        constexpr std::pair<std::string_view, zeropp::all_reduce_algorithm> known[] = {
-            {"by_size", by_size}, {"one_shot", one_shot}, {"two_shot", two_shot}};
-        const auto found = std::ranges::find(known, algorithm, [](const auto& named) { return named.first; });
-        if (found == std::end(known)) {
-            throw zeropp::precondition_error(__func__, "by_size, one_shot or two_shot", algorithm);
-        }
-        communicator->algorithm = found->second;
-    });
+namespace {
+
+zeropp::all_reduce_algorithm algorithm_named(std::string_view name) {
+    using enum zeropp::all_reduce_algorithm;
+    if (name == "by_size") return by_size;
+    if (name == "one_shot") return one_shot;
+    if (name == "two_shot") return two_shot;
+    throw zeropp::precondition_error("zeropp_all_reduce", "an algorithm, by_size, one_shot or two_shot",
+                                     std::string(name));
 }
+
+}  // namespace
 
 zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* intra_node, const char* inter_node,
                                 zeropp_element element, const zeropp_tensor* tensors, const zeropp_tensor* results,
                                 size_t count, int mean, zeropp_feedback* feedback, void* stream) {
-    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
+    return zeropp_all_reduce_with_algorithm(communicator, "by_size", intra_node, inter_node, element, tensors, results,
+                                            count, mean, feedback, stream);
+}
+
+zeropp_status zeropp_all_reduce_with_algorithm(zeropp_communicator* communicator, const char* algorithm,
+                                               const char* intra_node, const char* inter_node, zeropp_element element,
+                                               const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
+                                               int mean, zeropp_feedback* feedback, void* stream) {
+    return status_of_collective(*communicator, "zeropp_all_reduce", stream, [&](const execution& exec) {
         const zeropp::all_reduce_options options{.operation =
                                                      mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum,
-                                                 .algorithm = communicator->algorithm};
+                                                 .algorithm = algorithm_named(algorithm)};
         with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             communicator->call->formats = text_of(all_reduce_hops(hops));

@@ -38,14 +38,15 @@ using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
 using fp8 = zeropp::quantizer_named<"fp8_e4m3:128:bf16">;
 using mxfp4 = zeropp::quantizer_named<"mxfp4">;
 using three_levels = zeropp::quantizer_named<"lloyd3:128:h128">;
+using three_levels_unbiased = zeropp::quantizer_named<"lloyd3:128:unbiased:h128">;
 
 /// Formats of all-gathers.
 using gather_formats =
     zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4, fp8, mxfp4>;
 
-/// Formats of weight differences.
+/// Formats of weight differences. The three levels are unbiased: levels of least error would let nodes lag behind.
 using difference_formats =
-    zeropp::named_quantizers<int4_rotated, int2_rotated, three_levels, zeropp::exact_differences>;
+    zeropp::named_quantizers<int4_rotated, int2_rotated, three_levels_unbiased, zeropp::exact_differences>;
 
 /// Sizes of messages in the format `q`: of exact differences, which vary, the largest.
 template <class Q>
@@ -249,7 +250,6 @@ struct zeropp_communicator {
         lists;
     zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;
-    zeropp::all_reduce_algorithm algorithm = zeropp::all_reduce_algorithm::by_size;
 };
 
 namespace zeropp_c {

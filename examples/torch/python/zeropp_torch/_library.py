@@ -87,7 +87,6 @@ _SIGNATURES = {
     "zeropp_communicator_destroy": (None, [ctypes.c_void_p]),
     "zeropp_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
     "zeropp_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
-    "zeropp_all_reduce_algorithm": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "zeropp_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "zeropp_traffic_in_sites": (None, [ctypes.c_void_p] + 2 * [ctypes.POINTER(ctypes.c_uint64)]),
     "zeropp_all_gather": (
@@ -105,9 +104,9 @@ _SIGNATURES = {
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zeropp_all_reduce": (
+    "zeropp_all_reduce_with_algorithm": (
         ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        [ctypes.c_void_p] + 3 * [ctypes.c_char_p] + [ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
     "zeropp_feedback_create": (

@@ -247,25 +247,23 @@ def all_reduce(
     """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. Formats are as in
     reduce_scatter(); the last one is also that of the result. `feedback` has been made with `of_all_reduce=True`.
 
-    `algorithm` is "one_shot", in which all ranks gather all tensors and sum them; "two_shot", a reduce-scatter and an all-gather;
-    or "by_size", which takes the first for two ranks and for small tensors. Error feedback needs a two-shot call.
+    `algorithm` is "one_shot": every rank gathers all tensors and sums them, encoded once, in the first hop's format. It is
+    "two_shot": a reduce-scatter and an all-gather. Or it is "by_size": one-shot for small tensors, and for two ranks if it takes
+    no more bytes. With `feedback`, "by_size" is two-shot, and "one_shot" is refused.
     """
     listed = _listed(tensors)
 
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
-        communicator.call(
-            "zeropp_all_reduce_algorithm", communicator.handle,
-            instance("all_reduce", "algorithm", algorithm, str, "a string").encode(),
-        )
         return (
+            instance("all_reduce", "algorithm", algorithm, str, "a string").encode(),
             *_hops(intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
             int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )
 
-    communicator.collective("zeropp_all_reduce", name, arguments)
+    communicator.collective("zeropp_all_reduce_with_algorithm", name, arguments)
 
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:

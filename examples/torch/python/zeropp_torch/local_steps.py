@@ -79,7 +79,9 @@ class LocalSteps:
             raise ZeroppError(f"local_steps: expected a delay below every, {options['every']}, given {options['delay']}")
         for weight in weights:
             _library.require_tensor(weight)
-        # Of no elements: the library checks the rates, also on a rank without weights.
+        # On ranks without elements too: of parameters the types, and by a step of no elements the rates.
+        for parameter in self._parameters:
+            _library.element_of([parameter])
         self._outer_step(*4 * [torch.empty(0, device=self._device)], options["alpha"])
         hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
         formats.require_sites("local_steps", nodes_per_site, hops)
