@@ -143,8 +143,9 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, 
                                              const char* inter_node, zeropp_element element,
                                              const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
                                              int mean, zeropp_feedback* feedback, void* stream);
-/* Sums `tensors` as zeropp_all_reduce, by `algorithm`: "by_size", as zeropp_all_reduce, "one_shot" or "two_shot", which
- * mean what zeropp::all_reduce_algorithm says. Error feedback needs "by_size" or "two_shot". */
+/* Sums `tensors` as zeropp_all_reduce, by `algorithm`: "by_size", as zeropp_all_reduce, "one_shot" or "two_shot", as
+ * zeropp::all_reduce_algorithm has them. In "one_shot", all messages have the first hop's format. Error feedback needs
+ * "by_size" or "two_shot". */
 ZEROPP_C_API zeropp_status zeropp_all_reduce_with_algorithm(zeropp_communicator* communicator, const char* algorithm,
                                                             const char* intra_node, const char* inter_node,
                                                             zeropp_element element, const zeropp_tensor* tensors,

@@ -41,8 +41,11 @@ train() {
 
 mkdir -p "$results/configs"
 shared=processor
-[ "$device" = host ] || shared=$(timeout 20 nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 || echo GPU)
-echo "$shared" >"$results/device"
+if [ "$device" != host ]; then
+    # After a failure, nvidia-smi may print words that are no name.
+    shared=$(timeout 20 nvidia-smi --query-gpu=name --format=csv,noheader) || shared=GPU
+fi
+echo "${shared%%$'\n'*}" >"$results/device"
 packed=$text text=$(mktemp)
 trap 'rm "$text"' EXIT
 zcat -f "$packed" >"$text"

@@ -29,6 +29,7 @@ class Size(typing.NamedTuple):
     seeds: str
     model: Model
     parameters: int
+    steps: int
     rows: dict  # By setting: mean in percent, and standard error, None for one seed.
 
     def millions(self):
@@ -42,7 +43,7 @@ def sizes_of(results):
         text = (results / page).read_text() if (results / page).exists() else ""
         for model, part in zip(models, re.split(r"(?=\b\d{6,} parameters, \d+ steps)", text)[1:]):
             rows = re.findall(r"^\| (.+?) \|.*\| ([-+][\d.]+) %(?: ± ([\d.]+))? \|$", part, re.M)
-            sizes.append(Size(page, re.search('--seeds "(.*?)"', text)[1], model, int(part.split()[0]),
+            sizes.append(Size(page, re.search('--seeds "(.*?)"', text)[1], model, *map(int, re.findall(r"\d+", part)[:2]),
                               {name: (float(mean), float(error) if error else None) for name, mean, error in rows}))
     return sizes
 
@@ -76,9 +77,12 @@ def report(results):
     of = {name: {size.parameters: size.rows[name] for size in sizes if name in size.rows}
           for name in dict.fromkeys(name for size in sizes for name in size.rows) if name != BASELINE}
     of = {name: values for name, values in of.items() if len(values) > 1}
+    if not of:
+        print(f"loss_by_size.md: needs a setting of two sizes, given tables of {len(sizes)} in {results}")
+        return
     changes = {name: change(list(values.values())) for name, values in of.items()}
-    trained = "\n".join(f"- {size.millions()}: {size.parameters} parameters, seeds {size.seeds}, {size.model.steps} steps of "
-                        f"{size.model.tokens()} bytes, {size.model.steps * size.model.tokens() / size.parameters:.1f} bytes a parameter"
+    trained = "\n".join(f"- {size.millions()}: {size.parameters} parameters, seeds {size.seeds}, {size.steps} steps of "
+                        f"{size.model.tokens()} bytes, {size.steps * size.model.tokens() / size.parameters:.1f} bytes a parameter"
                         f" ([{size.page}]({size.page}))" for size in sizes)
     missing = "".join(f"\n- no results yet: about {12 * model.layers * model.width**2 / 1e6:.1f} million parameters, {page}"
                       for page, models in PAGES.items() for model in models if model not in [size.model for size in sizes])
@@ -109,12 +113,12 @@ A change is called *grows* or *falls* if it exceeds {CLEAR} of its standard erro
 - It falls: {names("falls")}.
 - Open: {names("open")}. The seeds do not tell growth from noise.
 
-What does not follow:
+These trainings do not show:
 
-- That the size is the reason. Larger models had fewer bytes a parameter, and local steps had the small model's outer rate and momentum
+- that the size is the reason. Larger models had fewer bytes a parameter, and local steps had the small model's outer rate and momentum
   at every size. pareto_largest.md also has another text and longer windows. Each may change a price.
-- A law, or a loss of billions of parameters. The sizes span a factor of {sizes[-1].parameters / sizes[0].parameters:.0f}.
-- A gain, where a difference is below 0: [controls](pareto.md#controls) without a saved byte have such differences too.
+- a law, or a loss of billions of parameters. The sizes span a factor of {sizes[-1].parameters / sizes[0].parameters:.0f}.
+- a gain, where a difference is below 0: [controls](pareto.md#controls) without a saved byte have such differences too.
 """)
 
 

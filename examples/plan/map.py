@@ -102,6 +102,8 @@ def with_figures(page, sentence, *figures):
 def with_prose(page, program):
     """The page with figures of the program and of the studies in its sentences."""
     help_text = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
+    if len(SIZES) < 2 or len(SIZES[0].seeds.split()) < 2:
+        raise SystemExit("map.py: expected results of two sizes, from several seeds, in bench/results/pareto.md, given fewer")
     small, larger = SIZES[:2]
     for sentence, *figures in (
             ("bits, {} a weight, are of", re.search(r"--exact-bits .*=([\d.]+)", help_text)[1]),
@@ -109,7 +111,7 @@ def with_prose(page, program):
              larger.rows["H=32, 4 bits"][0]),
             ("mean of {} seeds", len(small.seeds.split())),
             ("The model of {:.2f} M trained for {} steps, the\none of {:.2f} M for {}.", small.parameters / 1e6,
-             small.model.steps, larger.parameters / 1e6, larger.model.steps),
+             small.steps, larger.parameters / 1e6, larger.steps),
             ("4 bits every 32 steps had {:+.2f} % ± {:.2f} on the small model, and 2 bits {:+.2f} % ± {:.2f}: the larger",
              *small.rows["H=32, 4 bits"], *small.rows["H=32, 2 bits"]),
             ("without saving a byte, has {:+.2f} % ± {:.2f} on {:.2f} M", *small.rows["1 island, H=32"],

@@ -145,6 +145,11 @@ def refused(rank, size):
     def update(shard=own, full=full, replica=replica, differences=INT2):
         return lambda: zeropp.update_gather(communicator, shard, full, replica, differences)
 
+    def unkept():
+        model = shard(network())
+        zeropp.apply(model, ranks_per_node=2)
+        return model
+
     return refusals(
         {
             'expected one of int4:128:signed:bf16:h32, int2:64:signed:bf16:h32, lloyd3:128:unbiased:h128, exact, given "int8:256"': update(differences="int8:256"),
@@ -156,6 +161,7 @@ def refused(rank, size):
             "expected weights gathered in 16 bits for exact differences, given fp32": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, differences="exact"
             ),
+            "changes: expected differences or kept weights, given none": lambda: zeropp.changes(unkept()),
             "differences: expected one of": lambda: zeropp.apply(shard(network()), ranks_per_node=2, differences="int8:256:fp16"),
         }
     )
@@ -217,10 +223,10 @@ def exact(rank, size):
     padded = sum(-(-p.shape[0] // size) * p.shape[1:].numel() for p in model.parameters())
     assert (found.updates, found.elements, found.changed) == (11 * len(report.rows), 11 * padded, moved), (found, moved)
     assert found.sent == sum(steps) and 1 <= found.whole / (11 * 2 * padded) < 1.01, (found.sent, found.whole, padded)
-    assert found.bits == 16 * found.sent / found.whole
+    assert found.exact and found.bits == 16 * found.sent / found.whole
     lines = str(found).splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*(row.unit for row in report.rows), "all", *("-" for _ in found.advice)]
-    assert f"{found.bits:.2f} bits a weight" in found.advice[0] and '"2bit" (2.25)' in found.advice[1]
+    assert f"{found.bits:.2f} bits a weight" in found.advice[0] and '"2bit" (2.25)' in found.advice[2]
 
 
 def test_exact_differences_train_as_plain_fsdp(ranks):

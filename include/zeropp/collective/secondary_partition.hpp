@@ -102,7 +102,8 @@ public:
     }
 
 private:
-    /// The ranks of a group of `size` ranks. Throws precondition_error unless `index` is the index of one of them.
+    /// The ranks of a group of `size` ranks. Throws precondition_error unless `index` is from 0 to `size` - 1. The base
+    /// class refuses a `size` below 1.
     static sharing_ranks group(int size, int index) {
         if (size > 0) detail::existing_rank("secondary_partition", size, index);
         return {size, true};

@@ -18,8 +18,8 @@ from ._library import ZeroppError
 from .collectives import all_reduce
 from .communicator import Communicator, Places, Traffic, enabled, new_group, require_agreement, volume
 
-# Number of threads that take a bucket's pieces in turn, on the host, each with connections of its own. One piece moves within nodes
-# while another crosses them; and of a link with a long delay, one connection fills only a part.
+# Number of host threads that take a bucket's pieces in turn. Each has separate connections: one connection fills only a part of a
+# link with a long delay. One piece moves within nodes while another crosses them.
 LANES = 4
 # In bytes of messages, not of the gradient: over a slow link, each piece takes the link's latency anew.
 PIECE_BYTES = 2 << 20

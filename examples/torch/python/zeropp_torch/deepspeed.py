@@ -336,7 +336,7 @@ def stats(engine: deepspeed.DeepSpeedEngine) -> Traffic:
 
 
 def changes(engine: deepspeed.DeepSpeedEngine) -> Changes:
-    """As zeropp_torch.changes(), by parameters, for an engine with "differences"."""
+    """Changes of weights, by parameters, as zeropp_torch.changes() has them by units. Raises ZeroppError without "differences"."""
     return Changes.of([part for settings in _settings_in("changes", engine) for part in settings.changes()])
 
 

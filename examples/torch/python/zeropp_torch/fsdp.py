@@ -274,6 +274,7 @@ def stats(model: nn.Module) -> Traffic:
 
 def changes(model: nn.Module) -> Changes:
     """The share of this rank's weights that change between two forward passes, and the bits that an update takes, by units with
-    differences or kept weights. Counted since apply(); print() makes a table with advice. Not collective."""
+    differences or kept weights, since apply(). print() makes a table with advice. Not collective. Raises ZeroppError if no unit has
+    them."""
     _installation("changes", model)
     return Changes.of([kept.changes for kept in _kept_by(model) if isinstance(kept, KeepingGather)])

@@ -148,7 +148,7 @@ class KeepingGather(AllGather):
         # Bits of this rank's shard at the last change.
         self._sent: Optional[torch.Tensor] = None
         self._whole = 0
-        self.changes = Changes(name)
+        self.changes = Changes(name, weights == formats.EXACT)
         # True if the unit's last forward has gathered what nodes keep.
         self._is_current = False
 
@@ -184,12 +184,12 @@ class KeepingGather(AllGather):
 
     def _count(self, shard: torch.Tensor, changed: int, sent: int) -> None:
         """Adds an update to `changes`: `changed` elements of `shard`, and `sent` bytes between nodes."""
-        self.changes.element_bits = 8 * shard.itemsize
         self.changes.updates += 1
         self.changes.elements += shard.numel()
         self.changes.changed += changed
         self.changes.sent += sent
         self.changes.whole += self._whole
+        self.changes.whole_elements += self._whole // shard.itemsize
 
     def keep(self, full: torch.Tensor) -> None:
         """Prepares to keep weights of the size and type of `full`."""

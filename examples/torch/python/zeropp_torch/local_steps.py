@@ -82,7 +82,7 @@ class LocalSteps:
         # On ranks without elements too: of parameters the types, and by a step of no elements the rates.
         for parameter in self._parameters:
             _library.element_of([parameter])
-        self._outer_step(*4 * [torch.empty(0, device=self._device)], options["alpha"])
+        self._outer_step(*4 * [torch.empty(0, dtype=torch.float32, device=self._device)], options["alpha"])
         hops = formats.gradient_formats(exchange, "exchange").of(torch.float32)
         formats.require_sites("local_steps", nodes_per_site, hops)
         self._hops = hops

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from ._library import ZeroppError
 from .communicator import Places, Traffic, volume
 from .formats import OWN_TYPE, PRESETS
 
@@ -76,26 +77,30 @@ class Report:
 class Changes:
     """Changes of weights of which every node keeps a copy, as one rank sees them: of one unit, or of several together.
 
-    Counted are forward passes after the first one, before which any rank's weights had changed: `updates`. `elements` is the
-    number of this rank's weights, summed over these passes, and `changed` the number of them with other bits than before.
-    `sent` are bytes from this rank to other nodes in these passes, and `whole` the bytes of whole weights in their own type,
-    with `element_bits`.
+    `updates` is the number of forward passes since apply() that found changed weights: any rank's, or on one node this rank's. Passes
+    that must send whole weights do not count, as the first one and those after refresh(). `elements` is the number of this rank's
+    weights, with FSDP's padding, summed over these passes; `changed` is the number of them that had other bits than before.
+    `sent` are bytes from this rank to other nodes in these passes. `whole` are the bytes of whole weights in their own type,
+    of `whole_elements` elements. `exact` is true of exact differences.
     """
 
     unit: str
-    element_bits: int = 0
+    exact: bool
     updates: int = 0
     elements: int = 0
     changed: int = 0
     sent: int = 0
     whole: int = 0
+    whole_elements: int = 0
     parts: Sequence[Changes] = ()
 
     @staticmethod
     def of(parts: Sequence[Changes]) -> Changes:
-        """The sum of `parts`, of which each is a line of the table that the result prints."""
-        total = Changes("all", max((part.element_bits for part in parts), default=0), parts=parts)
-        for name in ("updates", "elements", "changed", "sent", "whole"):
+        """The sum of `parts`, of which each is a line of the table that the result prints. Raises ZeroppError without parts."""
+        if not parts:
+            raise ZeroppError("changes: expected differences or kept weights, given none")
+        total = Changes("all", all(part.exact for part in parts), parts=parts)
+        for name in ("updates", "elements", "changed", "sent", "whole", "whole_elements"):
             setattr(total, name, sum(getattr(part, name) for part in parts))
         return total
 
@@ -106,20 +111,19 @@ class Changes:
 
     @property
     def bits(self) -> float:
-        """Bits that cross nodes for each weight in an update; 0 if there is one node."""
-        return self.element_bits * self.sent / self.whole if self.whole else 0.0
+        """Bits that cross nodes for each weight in an update; 0 if nothing crosses nodes."""
+        return 8 * self.sent / self.whole_elements if self.whole_elements else 0.0
 
     @property
     def advice(self) -> list[str]:
-        """Sentences on formats that would send less."""
+        """Sentences on the bits of an update, and on formats that would send less."""
         if self.updates == 0:
             return ["No weights have changed between two forward passes."]
-        if self.whole == 0:
-            return ["Nothing crosses nodes: there is one node."]
-        sentences = [
-            f"An update takes {self.bits:.2f} bits a weight, {self.whole / self.sent:.1f} times fewer than whole weights. "
-            f"zeropp-plan --advise --exact-bits {self.bits:.2f} predicts steps with exact differences of this size."
-        ]
+        if self.sent == 0:
+            return ["No weights cross nodes: the ranks that share them are on one node."]
+        sentences = [f"An update takes {self.bits:.2f} bits a weight, {self.whole / self.sent:.1f} times fewer than whole weights."]
+        if self.exact:
+            sentences.append(f"zeropp-plan --advise --exact-bits {max(self.bits, 0.01):.2f} predicts steps with exact differences of this size.")
         fewer = [f'"{name}" ({bits:.2f})' for name, bits in _bits_of_presets().items() if bits < self.bits]
         if fewer:
             sentences.append(f"Presets with fewer bits a weight, which round weights: {', '.join(fewer)}.")
@@ -134,7 +138,7 @@ class Changes:
 
 
 def _bits_of_presets() -> dict[str, float]:
-    """Bits between nodes for each weight, by presets that send weights or their differences in a format of their own."""
+    """Bits between nodes for each weight, by presets with a format other than the weights' type."""
     elements, places, bits = 1 << 16, Places([0, 1]), {}
     for name, preset in PRESETS.items():
         if "differences" in preset:

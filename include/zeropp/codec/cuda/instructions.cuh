@@ -9,12 +9,13 @@
 
 namespace zeropp::detail {
 
-/// Number of the calling thread in its warp, and of the warp in its thread block.
+/// Number of the calling thread in its warp, from 0. Requires thread blocks of one dimension.
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+/// Number of the calling thread's warp in its thread block, from 0. Requires thread blocks of one dimension.
 __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
-/// Returns `p`, which must point to global memory, so that the compiler knows this. It cannot know it of a pointer
-/// loaded from a table.
+/// Returns `p`, which must point to global memory, so that the compiler knows this. Of a pointer from a table, the
+/// compiler cannot tell.
 template <class T>
 __device__ T* into_global_memory(T* p) {
 #if defined(__CUDA_ARCH__)
