@@ -160,6 +160,32 @@ def in_order(terms):
     return total
 
 
+def in_mxfp4(tensor):
+    """`tensor` through "mxfp4", as the OCP's standard has it: a power of two for each 32, and values 0, .5, 1, 1.5, 2, 3, 4, 6."""
+    padded = torch.nn.functional.pad(tensor, (0, -tensor.numel() % 32)).view(-1, 32)
+    scale = torch.exp2(torch.floor(torch.log2(padded.abs().amax(1, keepdim=True).double())) - 2).float()
+    magnitude = (padded.abs() / scale).clamp(max=6)
+    step = 0.5 * (1 + (magnitude >= 2) + 2 * (magnitude >= 4))
+    return (torch.round(magnitude / step) * step * scale * padded.sign()).view(-1)[: tensor.numel()]
+
+
+def gathered_in_mxfp4(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    # Halves of steps, which go to the even code, in some blocks; sizes far apart in all.
+    weights = tensor_of(20003, 1) * torch.exp2(torch.arange(20003) // 32 % 60 - 30)
+    weights[:3200] = torch.round(4 * tensor_of(3200, 2)) / 4
+    full = torch.full_like(weights, float("nan"))
+    before = communicator.traffic()
+    zeropp.all_gather(communicator, slice_of(weights, rank, size), full, "mxfp4")
+    assert torch.equal(full, torch.cat([in_mxfp4(slice_of(weights, r, size)) for r in range(size)]))
+    blocks = -(-5001 // 32)
+    assert (communicator.traffic() - before).inter_node == 2 * (-(-17 * blocks // 16) * 16) // 2
+
+
+def test_weights_in_mxfp4_have_the_standards_values(ranks):
+    ranks.run(4, gathered_in_mxfp4)
+
+
 def by_algorithm(rank, size, n):
     """What an all-reduce gives and sends on 2 nodes of 2 ranks, by algorithm: equal to messages and sums made by hand."""
     communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=99)

@@ -37,11 +37,13 @@ using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
 using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
 
 /// Formats of all-gathers.
-using gather_formats =
-    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4>;
+using gather_formats = zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6,
+                                                int4, zeropp::quantizer_named<"mxfp4">>;
 
-/// Formats of weight differences.
-using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated, zeropp::exact_differences>;
+/// Formats of weight differences. The three levels are unbiased: levels of least error would let nodes lag behind.
+using difference_formats =
+    zeropp::named_quantizers<int4_rotated, int2_rotated, zeropp::quantizer_named<"lloyd3:128:unbiased:h128">,
+                             zeropp::exact_differences>;
 
 /// Sizes of messages in the format `q`: of exact differences, which vary, the largest.
 template <class Q>
