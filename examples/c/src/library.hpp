@@ -35,6 +35,8 @@ using int4 = zeropp::quantizer_named<"int4:128:signed:bf16">;
 using int8_rotated = zeropp::quantizer_named<"int8:256:bf16:h32">;
 using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
 using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
+using fp8 = zeropp::quantizer_named<"fp8_e4m3:128:bf16">;
+using three_levels = zeropp::quantizer_named<"lloyd3:128:h128">;
 
 /// Formats of all-gathers.
 using gather_formats = zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6,
@@ -58,9 +60,10 @@ zeropp::wire_format on_wire(const Q& q) {
 /// Pairs of formats of reductions: within nodes, and between them, also between sites. Each is compiled, so the list is
 /// short.
 using zeropp::hops;
-using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
-                                          hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
-                                          hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
+using reduce_formats =
+    zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>, hops<int8, int6>,
+                       hops<int8, int4>, hops<int6, int6>, hops<int4, int4>, hops<int8_rotated, int4_rotated>,
+                       hops<int8_rotated, int2_rotated>, hops<int8_rotated, three_levels>, hops<fp8, fp8>>;
 
 /// `Pairs` with their second format between sites, too, and `More`.
 template <class Pairs, class... More>
