@@ -3,6 +3,19 @@
 # All programs of the tests labelled unit and mpi, for scripts that want nothing else built.
 add_custom_target(zeropp_test_programs)
 
+find_program(ZEROPP_PYTHON python3)
+mark_as_advanced(ZEROPP_PYTHON)
+
+# zeropp_add_python_test(NAME argument...): python3 with these arguments; skipped without python3.
+function(zeropp_add_python_test name)
+    if(ZEROPP_PYTHON)
+        add_test(NAME ${name} COMMAND ${ZEROPP_PYTHON} ${ARGN})
+    else()
+        add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: python3 not found")
+    endif()
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped: python3")
+endfunction()
+
 # zeropp_group_sources(OUT source...): OUT is translation units of fourteen sources each, which compile in less than half of
 # the time that the sources take by themselves; the largest takes g++ 1.5 GB. A source with macros, or with a namespace that
 # has a name, stays by itself.
