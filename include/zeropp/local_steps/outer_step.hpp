@@ -77,7 +77,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     call.agree(outer.rule().text());
     call.require([&] { return options.problem(); });
     call.require([&] { return outer.problem(weights); });
-    call.require([&] { return tensors_shape(outer.differences()).problem({comm.size()}); });
+    call.require([&] { return tensors_shape(outer.differences()).problem(sharing_ranks{comm.size()}); });
     call.require([&]() -> std::string {
         return outer.pending() ? "expected an outer optimizer without an exchange, given one whose last exchange waits "
                                  "for `apply`"
