@@ -13,7 +13,7 @@
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
 #   --old FILE        a codec_gpu that was built before a change of kernels: measured beside the new one
 #   --profile         in place of the other steps, once they have passed on such a GPU: clocks, counters of six kernels by
-#                     ncu, all kernels at one size, and collectives and failures that the other steps leave out
+#                     ncu, all kernels at one size, and graphs and failures under NCCL, which the other steps leave out
 #
 # Needs nvcc, CMake 3.25 or newer and a C++20 compiler, and for zero3_gpt OpenBLAS and packages of CLI11 and
 # nlohmann_json. NCCL is found where NCCL_ROOT says, in Python's packages, or
@@ -196,8 +196,7 @@ if [ "$profile" = yes ]; then
     measure_quick
     measure divisors 60 --quantizer int8:256 --quantizer int4:128 --kernel reduce_encode_3 --kernel reduce_encode_6 \
         --kernel reduce_decode_3 --kernel reduce_decode_6 --element bf16 --size-mb 256
-    heading "collectives on all topologies, failures under NCCL"
-    run_test test_gpu_features 150
+    heading "graphs and failures under NCCL"
     [ ! -x "$build_dir/gpu/test_gpu_nccl_ranks" ] || step nccl_graphs 60 "$build_dir/gpu/test_gpu_nccl_ranks" graph || true
     run_test test_gpu_nccl_failures 150
     sanitize memcheck memcheck_features test_gpu_features
@@ -213,7 +212,7 @@ sanitize memcheck memcheck test_gpu_kernels
 sanitize racecheck racecheck test_gpu_kernels
 
 heading "what is built on them"
-for test in test_gpu_collectives test_gpu_graph test_gpu_nccl; do run_test $test; done
+for test in test_gpu_features test_gpu_graph test_gpu_nccl; do run_test $test; done
 run_test test_gpu_nccl_ranks 200
 for test in "$build_dir"/gpu/example_*; do run_test "$(basename "$test")"; done
 run_test test_gpu_zero3_gpt

@@ -18,10 +18,13 @@ TEST_CASE("kernels: sums from one quantizer to another", "[kernels]") {
     kernels::check_sums(cast_to<float>(), four_bits);
     kernels::check_sums(eight_bits, cast_to<half>());
     kernels::check_sums(block_integer<4, 128, zeropp::symmetric, zeropp::bfloat16>(), four_bits);
+    constexpr block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> short_scales;
+    kernels::check_sums(short_scales, short_scales);
 }
 
 TEST_CASE("kernels: sums between blocks of unlike sizes", "[kernels]") {
     kernels::check_sums(block_integer<8, 2048>(), block_integer<4, 128, zeropp::asymmetric, half>());
+    kernels::check_sums(block_integer<6, 128>(), block_integer<6, 128>());
     kernels::check_sums(block_integer<6, 128>(), block_integer<6, 2048>());
     kernels::check_sums(block_integer<5, 64>(), block_integer<3, 16>());
     kernels::check_sums(block_integer<5, 64, zeropp::signed_absmax, half>(), block_integer<8, 65536>());

@@ -162,7 +162,8 @@ struct warp {
     u32 live = 0;     // lanes that have not ended
     u32 blocked = 0;  // lanes that wait for others of the warp
     u32 at_barrier = 0;
-    u32 syncs = 0;  // warp barriers passed
+    u32 syncs = 0;     // warp barriers passed
+    u32 shuffles = 0;  // exchanges of registers
     std::array<u32, warp_size> pc{};
     std::array<std::vector<async_copy>, warp_size> copies;
     std::array<u32, warp_size> groups{};  // of copies, committed

@@ -60,14 +60,14 @@ void race_check::note(const operation& o, const warp& w, u32 lane, const range& 
     if (all.empty()) all.resize(where.end - where.begin);
     const u32 threads = w.in->size.volume();
     const visit now{static_cast<u32>(thread_number(w, lane)) + 1, static_cast<u16>(w.in->barriers),
-                    static_cast<u16>(w.syncs)};
-    const auto races = [&](const visit& before) {
+                    static_cast<u16>(w.syncs), static_cast<u16>(w.shuffles)};
+    const auto races = [&](const visit& before, bool shuffled = false) {
         if (before.thread == 0 || before.thread == now.thread) return false;
         const u32 a = before.thread - 1;
         const u32 b = now.thread - 1;
         if (a / threads != b / threads) return true;
         if (before.barriers != now.barriers) return false;
-        return a % threads / warp_size != b % threads / warp_size || before.syncs == now.syncs;
+        return a % threads / warp_size != b % threads / warp_size || (before.syncs == now.syncs && !shuffled);
     };
     const bool writes = how == access::write || how == access::atomic;
     for (u64 i = address - where.begin; i != address - where.begin + bytes; ++i) {
@@ -77,7 +77,8 @@ void race_check::note(const operation& o, const warp& w, u32 lane, const range& 
             stop(o, "race: thread " + std::to_string(now.thread - 1) + (writes ? " writes" : " reads") +
                         " a byte that thread " + std::to_string(x.writer.thread - 1) + " has written");
         }
-        if (writes && races(x.reader)) {
+        const bool global = where.begin >> 63 == 0;
+        if (writes && races(x.reader, global && x.reader.shuffles != now.shuffles)) {
             stop(o, "race: thread " + std::to_string(now.thread - 1) + " writes a byte that thread " +
                         std::to_string(x.reader.thread - 1) + " has read");
         }

@@ -40,6 +40,7 @@ namespace {
 /// Beyond the segment they are the lane's own. Operands: value, predicate, source, distance, clamp and segment, mask.
 template <bool Butterfly>
 void shuffled(const operation& o, warp& w, u32 lanes) {
+    ++w.shuffles;
     std::array<u32, warp_size> source;
     std::memcpy(source.data(), w.lanes<u32>(o.at[2]), sizeof source);
     const u32 in_range = lanes_where(lanes, [&](u32 lane) {

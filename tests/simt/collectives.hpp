@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Whole collectives on the emulated device, one thread and one or two streams for each rank, against the same
-/// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp,
-/// collectives_levels.cpp), for any transport.
+/// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp, collectives_levels.cpp,
+/// counted_calls.cpp), for any transport.
 
 #include "support/watchdog.hpp"
 
@@ -65,7 +65,7 @@ void check_all_reduces(const make_transport& make);
 void check_updates(const make_transport& make);
 
 /// Calls of the CUDA runtime and of NCCL that all ranks make in each collective, from its second call on, over two
-/// nodes of two ranks: on one stream, and in two chunks on two.
+/// nodes of two ranks: on one stream, and in two chunks on two. Only the doubles count calls.
 struct counted_calls {
     std::string collective;
     std::map<std::string, std::size_t> calls;

@@ -20,6 +20,7 @@ TEST_CASE("an operation is named with the call that it is part of", "[transport]
     call_log world;
     CHECK(world.next({operation::all_gather, 16}).text() == "call 1, all_gather of 16 bytes");
     CHECK(world.next({operation::split}).text() == "call 2, split");
+    CHECK(world.next({operation::registration, 64}).text() == "call 3, registration of 64 bytes");
     call_log part = world.split();
     CHECK(part.next({operation::all_to_all, 7}).text() == "call 1, all_to_all of 7 bytes");
     world.begin("first");

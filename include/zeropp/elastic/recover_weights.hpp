@@ -153,7 +153,7 @@ void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, co
                    .append(options.chunk_bytes)
                    .append(" bytes"));
     call.require([&] { return from.problem(comm.size()); });
-    call.require([&] { return tensors_shape(recovery.tensors).problem({from.before.size()}); });
+    call.require([&] { return tensors_shape(recovery.tensors).problem(sharing_ranks{from.before.size()}); });
     call.require(problem);
     call.require([&] { return shard_problem_of(out, recovery.after, comm.rank()); });
     call.begin(comm.world());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The outer optimizer of training with local steps: anchor and momentum of one rank's shards.
+/// The outer optimizer of training with local steps: anchor and the rule's slots of one rank's shards.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/core/config.hpp>
@@ -120,9 +120,9 @@ struct outer_update {
 /// Memory     for each element of the rank's shards, 8 bytes and 4 for each slot of the rule: 12 with `nesterov`. For
 ///            each tensor, up to 3 such elements more
 /// Requires   in all islands, the same tensors, the same rule and the same sequence of calls, from equal weights
-/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. This
-///            holds also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other
-///            ranks, call `restore(exchanges() - 1, false)` first
+/// Errors     a call that throws before `apply` leaves anchor and slots unchanged: begin the exchange again. This holds
+///            also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other ranks,
+///            call `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space, outer_rule Rule = nesterov>
 class outer_optimizer {
@@ -170,7 +170,7 @@ public:
     ///   weights  = options.alpha * weights + (1 - options.alpha) * anchor
     /// where mean is the mean over islands of anchor - weights as the exchange began. The first two lines are the step
     /// of `nesterov`; another rule computes the anchor by its own. In float, in this order, without fused
-    /// multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0.
+    /// multiply-adds: anchor and the rule's slots have the same bits in all islands, and so have weights if alpha is 0.
     /// Elements that are not finite in one island are NaN in all. Enqueued on `exec`; the exchange must be complete, or
     /// enqueued on `exec` before. Throws precondition_error if no exchange has begun, if the last one's work has failed
     /// on a host_queue, or for wrong arguments.

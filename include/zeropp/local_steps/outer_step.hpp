@@ -47,7 +47,7 @@ std::size_t outer_step_workspace_bytes(const Topology& counterparts, const Hops&
 /// Shapes    weights: this rank's shards, an array or a tensor_list, as `outer` was made for. Ranks of `comm` are one
 ///           rank of each island, with equal shards. Scratch as outer_step_workspace_bytes(...), aligned to 16 bytes
 /// Result    the mean in `outer`, as quantized_all_reduce makes it: the same bits in all islands. With one island, the
-///           difference itself. Weights, anchor and momentum are unchanged
+///           difference itself. Weights, anchor and the rule's slots are unchanged
 /// Returns   the event on `exec` after which weights may change; work behind the event still communicates
 /// Moves     between islands, as quantized_all_reduce of the rank's shards; nothing with one island
 /// Order     enqueued on `exec`, or on both executions of a pipeline; complete when `intra_node` is. The weights must
@@ -77,7 +77,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     call.agree(outer.rule().text());
     call.require([&] { return options.problem(); });
     call.require([&] { return outer.problem(weights); });
-    call.require([&] { return tensors_shape(outer.differences()).problem({comm.size()}); });
+    call.require([&] { return tensors_shape(outer.differences()).problem(sharing_ranks{comm.size()}); });
     call.require([&]() -> std::string {
         return outer.pending() ? "expected an outer optimizer without an exchange, given one whose last exchange waits "
                                  "for `apply`"
@@ -96,10 +96,10 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
 }
 
 /// Exchanges the islands' progress and uses it at once: outer_begin, then `outer.apply`. For exchanges beside inner
-/// steps, call outer_begin and `apply` apart. Anchor and momentum have the same bits in all islands, and so have
-/// weights if alpha is 0.
+/// steps, call outer_begin and `apply` apart. Anchor and the rule's slots have the same bits in all islands, and so
+/// have weights if alpha is 0.
 ///
-/// Result    anchor, momentum and weights as `outer.apply` says
+/// Result    anchor, the rule's slots and weights as `outer.apply` says
 /// Shapes, Moves, Order, Feedback, Requires, Throws, Source    as outer_begin
 template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops,
           mutable_tensors_in<space_of<Exec>> Weights, class Rule, scratch_in<space_of<Exec>> Scratch = none>

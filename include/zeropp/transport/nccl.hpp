@@ -107,7 +107,7 @@ public:
     /// Registers `bytes` bytes from ncclMemAlloc as a symmetric window, for nccl_workspace. Collective, with equal
     /// `bytes`; blocks the caller. The transport must outlive the window.
     detail::nccl_window register_window(void* memory, std::size_t bytes) {
-        state_->check();
+        state_->next({operation::registration, bytes});
         ncclWindow_t window = nullptr;
         state_->settle(ncclCommWindowRegister(state_->comm, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
                        "ncclCommWindowRegister");
@@ -121,8 +121,7 @@ public:
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
         const int place = listed ? static_cast<int>(self - members.begin()) : -1;
-        state_->check();
-        state_->relatives->last = state_->log.next({operation::split});
+        state_->next({operation::split});
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         ncclComm_t child = nullptr;
         const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;

@@ -156,11 +156,16 @@ struct nccl_family::state {
         return nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
     }
 
+    /// Notes that the operation `what` begins. Throws an earlier error.
+    void next(const operation& what) {
+        check();
+        relatives->last = log.next(what);
+    }
+
     /// Notes that the operation `what` begins on `stream`. Throws an earlier error, and precondition_error if `stream`
     /// is captured although there is a timeout.
     void next(const operation& what, const cuda_stream& stream) {
-        check();
-        relatives->last = log.next(what);
+        next(what);
         if (relatives->timed() && stream.is_captured()) {
             throw precondition_error(name, "no timeout where a CUDA graph is captured, whose work cannot be aborted",
                                      "one of " + std::to_string(relatives->timeout.count()) + " ms");

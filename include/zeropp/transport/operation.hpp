@@ -17,11 +17,12 @@ namespace zeropp {
 
 /// One operation of a transport: its kind and sizes, which are equal on all ranks.
 struct operation {
-    enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split };
+    enum kinds : std::uint8_t { all_gather, all_to_all, broadcast, split, registration };
 
-    /// Kind of the operation, as transport_on and broadcasting_transport_on define it.
+    /// Kind of the operation, as transport_on and broadcasting_transport_on define it. Registrations of memory are
+    /// NCCL's.
     kinds kind = all_gather;
-    /// Number of bytes of the message from each sender to each rank.
+    /// Number of bytes of the message from each sender to each rank, or of the memory to register.
     std::size_t bytes = 0;
     /// Number of roots of a broadcast, the lowest ranks, which alone send; 0 for other kinds.
     int roots = 0;
@@ -36,10 +37,10 @@ struct operation {
 
     /// Text such as "broadcast of 4096 bytes from 2 ranks".
     [[gnu::cold]] std::string text() const {
-        static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast"};
-        if (kind == split) return "split";
+        static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast", "split", "registration"};
+        if (kind == split) return names[kind];
         // An operation that a peer has sent may have any number as its kind.
-        std::string what = kind < split ? names[kind] : "operation " + std::to_string(kind);
+        std::string what = kind <= registration ? names[kind] : "operation " + std::to_string(kind);
         what += " of " + std::to_string(bytes) + " bytes";
         return kind != broadcast ? what : what + " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
     }
@@ -48,7 +49,8 @@ struct operation {
 };
 
 /// A transport with one function for all operations that move bytes, on executions of type E.
-///   `move(exec, what, send, recv)` runs `what`, which is no split. See transport_on and broadcasting_transport_on
+///   `move(exec, what, send, recv)` runs `what`, an all_gather, all_to_all or broadcast. See transport_on and
+///                                  broadcasting_transport_on
 template <class T, class E>
 concept moves_on = execution<E> && requires(T& t, const E& exec, const operation& what, const std::byte* send,
                                             std::byte* recv) { t.move(exec, what, send, recv); };

@@ -119,7 +119,7 @@ private:
 };
 
 /// The positive and the negative element of largest magnitude: two instructions for two elements where a maximum of
-/// three numbers is one. If all have one sign, both are any of these elements.
+/// three numbers is one. If all elements have one sign, both are the element of largest magnitude.
 template <>
 struct extremes<signed_absmax::stats> {
     static constexpr bool decide = true;
@@ -281,9 +281,9 @@ private:
     }
 };
 
-/// True if a block's step is so far from the largest and the smallest float that a power of two from 2^-8 to 1 may
-/// multiply elements or step, sums or scales: no value is rounded otherwise. Products that are rounded to denormals
-/// have code 0 either way.
+/// True if the magnitude of a block's step is from 2^-60 to less than 2^100. A factor from 2^-8 to 1, a power of two,
+/// may then multiply the step in place of sums, or its reciprocal in place of elements: sums and codes stay equal,
+/// because these products are exact. An element that the factor would round, to a denormal, has code 0 either way.
 __device__ inline bool is_ordinary(float step) {
     constexpr std::uint32_t least = float_bits(0x1p-60f);
     return (float_bits(step) & 0x7fffffffu) - least < float_bits(0x1p100f) - least;

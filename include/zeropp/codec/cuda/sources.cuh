@@ -6,7 +6,6 @@
 ///   `raw`               type of a granule as it is loaded
 ///   `fragment`          type of a granule with values, which `to_floats` returns any number of times
 ///   `fragments<Run>`    of (raw, k): makes the fragments k[0..Run) of `Run` loaded granules in a row
-///   `sums`              true if values are sums of decoded messages
 ///   `rotation`          number of elements of the window in which values must be rotated back; 1 for none
 ///   `loaded_bytes`      number of bytes that are loaded for a granule
 ///   `loaded_words`      number of 32-bit registers of a loaded granule, until its fragment is made
@@ -15,7 +14,12 @@
 ///   `fetch_whole<Run>`  loads whole granules, `Run` in a row each time; all threads of a warp must call this, and
 ///                       `fragments`, together
 ///   `fragment_part`     loads the first `valid` elements of a granule as a fragment; the others are any values
-///   `finish(x)`         if `sums`: divides sums, which must have been rotated back
+///   `sums`              true if values are sums of decoded messages. Only then, a source has the members below
+///   `block_size`        number of elements of the messages' blocks
+///   `divisor`           number by which sums must be divided
+///   `finish(x)`         divides sums, which must have been rotated back
+///   `integers`          true if there is `has_ordinary_steps(raw)`. Where that is true, `fragments` may take a third
+///                       argument: a power of two from 2^-8 to 1, which multiplies the sums
 /// `open(where, of, i, s)` makes a `cursor`: data for all granules of section `of`, number i, in slot number s.
 
 #include <zeropp/codec/codec.hpp>
