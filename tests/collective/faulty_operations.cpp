@@ -236,8 +236,8 @@ TEST_CASE("faults: a rank lies about exact differences") {
             live_through(exact, {.what = fault::lie, .rank = faulty_rank, .operation = operation}, impatient);
         INFO(operation << ": " << o.became[0] << ", " << o.became[1] << ", " << o.became[2] << ", " << o.became[3]);
         // Ranks that have the message say so, and others wait for these.
-        for (const std::size_t r : {1, 3}) CHECK(o.became[r] == heard[operation]);
-        for (const std::size_t r : {0, 2}) CHECK(lost.contains(o.became[r]));
+        for (const int r : {1, 3}) CHECK(o.became[at(r)] == heard[operation]);
+        for (const int r : {0, 2}) CHECK(lost.contains(o.became[at(r)]));
         CHECK(o.longest <= impatient + 1s);
     }
 }
