@@ -123,7 +123,7 @@ class Changes:
             return ["No weights cross nodes: the ranks that share them are on one node."]
         sentences = [f"An update takes {self.bits:.2f} bits a weight, {self.whole / self.sent:.1f} times fewer than whole weights."]
         if self.exact:
-            sentences.append(f"zeropp-plan --advise --exact-bits {max(self.bits, 0.01):.2f} predicts steps with exact differences of this size.")
+            sentences.append(f"zeropp-plan --advise --exact-bits {min(max(self.bits, 0.01), 16):.2f} predicts steps with such differences.")
         fewer = [f'"{name}" ({bits:.2f})' for name, bits in _bits_of_presets().items() if bits < self.bits]
         if fewer:
             sentences.append(f"Presets with fewer bits a weight, which round weights: {', '.join(fewer)}.")
