@@ -163,7 +163,7 @@ def main() -> None:
     if rank == 0 and counted:
         in_evaluation = (stats(model).inter_node - sent) / len(curve)
         print(f"rank 0 has sent {sent / args.steps / 1e6:.3f} MB across nodes in a step, {in_evaluation / 1e6:.3f} MB in an evaluation")
-    if rank == 0 and args.exact and size > 1:
+    if rank == 0 and args.exact and (per_node if args.hsdp else size) > 1:
         print(zeropp.changes(model))
     if rank == 0 and args.json:
         result = {"ms": milliseconds, "curve": curve}
