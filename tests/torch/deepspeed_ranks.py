@@ -102,6 +102,8 @@ def main(results):
 
     def ours(name, section, zero=None, lora=False, steps=STEPS):
         engine = engine_of(name.split()[0], KEYS | (zero or {}), {"ranks_per_node": 2, **section}, lora)
+        exact = "differences" in section
+        untrained = zeropp.changes(engine).advice if exact else None
         losses = train(engine, steps)
         by_use = {"gathers": 0, "reductions": 0}
         for settings in zeropp._settings_in("stats", engine):
@@ -109,7 +111,7 @@ def main(results):
                 by_use[use] += communicator.traffic().inter_node
         found[name] = {
             "losses": losses, "inter_node": zeropp.stats(engine).inter_node, "skipped": engine.skipped_steps, **by_use,
-            "changes": dataclasses.asdict(zeropp.changes(engine)) if "differences" in section else None,
+            "changes": dataclasses.asdict(zeropp.changes(engine)) if exact else None, "untrained": untrained,
         }
         return engine
 
@@ -179,6 +181,10 @@ def main(results):
     except ZeroppError as error:
         refused["exact fp32"] = str(error)
     read("sum", configuration("fp32", KEYS, gradient_allreduce_op="sum"))
+    try:
+        zeropp.changes(engine)
+    except ZeroppError as error:
+        refused["changes"] = str(error)
     for stage in (1, 2):
         read(f"stage {stage}", configuration("fp32", {"stage": stage} | KEYS))
     engine = engine_of("fp32", {"stage": 2, "zero_quantized_weights": True})

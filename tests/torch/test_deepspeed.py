@@ -58,6 +58,7 @@ def test_exact_differences_train_as_deepspeeds_own_gathers_to_the_bit(found, run
     assert found[run]["reductions"] == 0
     # Once a step, and fewer bytes for a change.
     assert 0 < found[run]["gathers"] < found["bf16 lossless"]["gathers"] / 4
+    assert found[run]["untrained"] == ["No weights have changed between two forward passes."]
     changes = found[run]["changes"]
     assert max(part["updates"] for part in changes["parts"]) == STEPS - 1 - plain.get("skipped", 0)
     assert 0 < changes["sent"] < found[run]["gathers"] and 0.5 < changes["changed"] / changes["elements"] < 1
@@ -114,6 +115,7 @@ def test_what_is_refused(found):
     assert "expected no differences but exact, given int2:64:signed:bf16:h32" in refused["differences in 2 bits"]
     assert "expected zero_hpz_partition_size 1 with differences, for which" in refused["exact with hpZ"]
     assert "expected weights gathered in 16 bits for exact differences, given fp32" in refused["exact fp32"]
+    assert refused["changes"] == 'changes: expected "differences" in the section "zeropp", given none'
     assert "gradient_allreduce_op='sum' is not supported with ZeRO stage 3" in refused["sum"]
     for stage in (1, 2):
         assert f"zero_quantized_weights, zero_quantized_gradients acts in stage 3, given stage {stage}" in refused[f"stage {stage}"]

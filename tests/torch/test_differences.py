@@ -1,5 +1,7 @@
 """Differences of the weights that nodes keep: the functions, and FSDP2 with them."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -231,6 +233,12 @@ def exact(rank, size):
 
 def test_exact_differences_train_as_plain_fsdp(ranks):
     ranks.run(4, exact)
+
+
+def test_exact_bits_are_advised_beside_frozen_weights():
+    updated = zeropp.Changes("layers", True, updates=1, elements=10, changed=5, sent=10, whole=20, whole_elements=10)
+    assert "--exact-bits 8.00" in zeropp.Changes.of([updated, zeropp.Changes("embedding", False)]).advice[1]
+    assert all("--exact-bits" not in words for words in zeropp.Changes.of([updated, dataclasses.replace(updated, exact=False)]).advice)
 
 
 def counted(rank, size):

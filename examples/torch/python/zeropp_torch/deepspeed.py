@@ -337,7 +337,10 @@ def stats(engine: deepspeed.DeepSpeedEngine) -> Traffic:
 
 def changes(engine: deepspeed.DeepSpeedEngine) -> Changes:
     """Changes of weights, by parameters, as zeropp_torch.changes() has them by units. Raises ZeroppError without "differences"."""
-    return Changes.of([part for settings in _settings_in("changes", engine) for part in settings.changes()])
+    exact = [settings for settings in _settings_in("changes", engine) if settings.differences is not None]
+    if not exact:
+        raise ZeroppError('changes: expected "differences" in the section "zeropp", given none')
+    return Changes.of([part for settings in exact for part in settings.changes()])
 
 
 def reset_feedback(engine: deepspeed.DeepSpeedEngine) -> None:

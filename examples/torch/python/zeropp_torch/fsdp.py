@@ -277,4 +277,7 @@ def changes(model: nn.Module) -> Changes:
     differences or kept weights, since apply(). print() makes a table with advice. Not collective. Raises ZeroppError if no unit has
     them."""
     _installation("changes", model)
-    return Changes.of([kept.changes for kept in _kept_by(model) if isinstance(kept, KeepingGather)])
+    parts = [kept.changes for kept in _kept_by(model) if isinstance(kept, KeepingGather)]
+    if not parts:
+        raise ZeroppError("changes: expected differences or kept weights, given none")
+    return Changes.of(parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ._library import ZeroppError
 from .communicator import Places, Traffic, volume
 from .formats import OWN_TYPE, PRESETS
 
@@ -96,10 +95,9 @@ class Changes:
 
     @staticmethod
     def of(parts: Sequence[Changes]) -> Changes:
-        """The sum of `parts`, of which each is a line of the table that the result prints. Raises ZeroppError without parts."""
-        if not parts:
-            raise ZeroppError("changes: expected differences or kept weights, given none")
-        total = Changes("all", all(part.exact for part in parts), parts=parts)
+        """The sum of `parts`, of which each is a line of the table that the result prints."""
+        # Frozen weights are kept without differences, and have no updates.
+        total = Changes("all", all(part.exact for part in parts if part.updates), parts=parts)
         for name in ("updates", "elements", "changed", "sent", "whole", "whole_elements"):
             setattr(total, name, sum(getattr(part, name) for part in parts))
         return total
