@@ -110,6 +110,11 @@ def slice_of(tensor, rank, size):
     return tensor[rank * part : (rank + 1) * part].clone()
 
 
+def through(tensor, format):
+    """`tensor` as its message in `format` has it."""
+    return zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), tensor.dtype)
+
+
 def assert_same(a, b, **tolerance):
     assert a.keys() == b.keys()
     for name in a:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import refusals, slice_of
+from models import refusals, slice_of, through
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 from zeropp_torch.communicator import exchange
@@ -122,13 +122,7 @@ def quantized_collectives(rank, size, intra_node, inter_node, gather):
     weights = tensor_of(n, 1)
     full = torch.empty(n)
     zeropp.all_gather(communicator, slice_of(weights, rank, size), full, gather)
-    expected = torch.cat(
-        [
-            zeropp.dequantize(zeropp.quantize(part, gather), gather, part.size(), torch.float32)
-            for part in (slice_of(weights, r, size) for r in range(size))
-        ]
-    )
-    assert torch.equal(full, expected)
+    assert torch.equal(full, torch.cat([through(slice_of(weights, r, size), gather) for r in range(size)]))
     part = torch.empty(slice_of(weights, rank, size).numel())
     zeropp.reduce_scatter(communicator, tensor_of(n, rank), part, intra_node, inter_node)
     exact = slice_of(exact_sum(size, n), rank, size)
@@ -147,10 +141,6 @@ def quantized_collectives(rank, size, intra_node, inter_node, gather):
 def test_quantized_collectives_lose_what_their_formats_do(ranks, intra_node, inter_node, gather, bound):
     errors = ranks.run(4, quantized_collectives, intra_node, inter_node, gather)
     assert all(0 < error < bound for error in errors), errors
-
-
-def through(tensor, format):
-    return zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), torch.float32)
 
 
 def in_order(terms):

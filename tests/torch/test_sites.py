@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, refusals, shard, slice_of, train, whole_parameters
+from models import assert_same, batch, loss_of, network, refusals, shard, slice_of, through, train, whole_parameters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
@@ -27,10 +27,6 @@ LAYOUTS = [
 
 def drawn(n, seed):
     return torch.randn(n, generator=torch.Generator().manual_seed(seed))
-
-
-def through(tensor, format):
-    return zeropp.dequantize(zeropp.quantize(tensor, format), format, tensor.size(), tensor.dtype)
 
 
 def summed(parts, sites, formats):
