@@ -72,22 +72,24 @@ TEST_CASE("nccl_workspace: a failure leaves neither memory nor window", "[simt][
         CHECK(simt::calls("ncclCommWindowRegister") == registered + 1);
         CHECK(simt::calls("ncclCommWindowDeregister") == registered + 1);
     }
-    // A rank waits for a window that the other one does not register.
     expectations expect;
-    const simt::hanging_calls hanging;
-    simt::on_ranks({"1 x 2", {1, 2}}, "a window of one rank", [&](zeropp::thread_transport& world) {
-        zeropp::communicator comm(zeropp::flat(2),
-                                  nccl_transport::create(simt::shared_id<nccl_transport>(world), 2, world.rank(),
-                                                         {.timeout = std::chrono::milliseconds(200)}));
-        if (comm.rank() == 0) {
-            expect.equal(thrown<zeropp::timeout_error>([&] { nccl_workspace(4096, comm); }),
-                         "nccl_transport: timeout of 200 ms in call 1, registration of 4096 bytes: waited for "
-                         "ncclCommWindowRegister; NCCL does not say which ranks were not heard from");
-        }
-        const std::byte ready{};
-        std::byte all[2];
-        world.all_gather(zeropp::host(), &ready, all, 1);
-    });
+    {
+        // A rank waits for a window that the other one does not register.
+        const simt::hanging_calls hanging;
+        simt::on_ranks({"1 x 2", {1, 2}}, "a window of one rank", [&](zeropp::thread_transport& world) {
+            zeropp::communicator comm(zeropp::flat(2),
+                                      nccl_transport::create(simt::shared_id<nccl_transport>(world), 2, world.rank(),
+                                                             {.timeout = std::chrono::milliseconds(200)}));
+            if (comm.rank() == 0) {
+                expect.equal(thrown<zeropp::timeout_error>([&] { nccl_workspace(4096, comm); }),
+                             "nccl_transport: timeout of 200 ms in call 1, registration of 4096 bytes: waited for "
+                             "ncclCommWindowRegister; NCCL does not say which ranks were not heard from");
+            }
+            const std::byte ready{};
+            std::byte all[2];
+            world.all_gather(zeropp::host(), &ready, all, 1);
+        });
+    }
     // A window of one rank fails. The others wait for that rank until their timeout.
     simt::on_ranks({"2 x 2", {2, 2}}, "a window that fails", [&](zeropp::thread_transport& world) {
         zeropp::communicator comm(zeropp::two_level(2, 2),
