@@ -13,8 +13,12 @@ TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 @pytest.mark.parametrize(
     "size, per_node, arguments",
-    [(4, 2, []), (2, 1, ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"]), (2, 1, ["--digits", "--exact", "--steps", "40"]),
-     (2, 1, ["--hsdp", "--exact"])],  # no weights are gathered
+    [
+        (4, 2, []),
+        (2, 1, ["--ddp", "--preset", "8bit", "--nodes-per-site", "1"]),
+        (2, 1, ["--digits", "--exact", "--steps", "40"]),
+        (2, 1, ["--hsdp", "--exact"]),  # no weights are gathered
+    ],
 )
 def test_the_example_trains(size, per_node, arguments, tmp_path):
     if "--digits" in arguments:

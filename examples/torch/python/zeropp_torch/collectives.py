@@ -247,9 +247,9 @@ def all_reduce(
     """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. Formats are as in
     reduce_scatter(). `feedback` has been made with `of_all_reduce=True`.
 
-    `algorithm` is "two_shot": a reduce-scatter, and an all-gather in the last format. It is "one_shot": every rank gathers all
-    tensors, encoded once in the first hop's format, and sums them. Or it is "by_size": one-shot for small tensors, and for two
-    ranks if it takes no more bytes. With `feedback`, "by_size" is two-shot, and "one_shot" is refused.
+    `algorithm` is "two_shot": a reduce-scatter, and an all-gather in the last format. It is "one_shot": every rank gathers
+    all tensors, encoded once in the first hop's format, and sums them. Or it is "by_size": one-shot for small tensors, and
+    for two ranks if it takes no more bytes. With `feedback`, "by_size" is two-shot, and "one_shot" is refused.
     """
     listed = _listed(tensors)
 
