@@ -144,7 +144,7 @@ def main():
 
 Made by `{command}`: zero3_gpt, {facts['parameters']} parameters on {facts['nodes']} nodes x {facts['ranks_per_node']} ranks
 ({place}), {facts['steps']} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. A seed fixes the initial weights and the order of the text, so runs of
-one seed differ in nothing but the wire. The held-out loss is in nats per byte, over {"2048 windows of " if arguments.gpu else ""}a tenth of the text that no run trains on,
+one seed differ in nothing but the wire{", and local_steps in its outer optimizer" if arguments.gpu else ""}. The held-out loss is in nats per byte, over {"2048 windows of " if arguments.gpu else ""}a tenth of the text that no run trains on,
 with the weights as the format gathers them.
 
 {table(heads, rows)}
