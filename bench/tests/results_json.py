@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests that JSON files have one record a line, also in bench/results, that this folder has no other data, and that its
-README.md is the report of its files.
+"""Tests that JSON files have one record a line, also in bench/results, that this folder has no other data, that its
+README.md is the report of its files, and that torch.md has the table of torch_overhead.md.
 
 bench/tests/support.cpp expects this text from C++."""
 
@@ -55,4 +55,7 @@ with tempfile.TemporaryDirectory() as scratch:
     report.write(folder)
     same = (folder / "README.md").read_text() == (BENCH / "results/README.md").read_text()
     assert same, "bench/results/README.md is not its files' report: python3 bench/report.py bench/results"
+overhead = (BENCH / "results/torch_overhead.md").read_text().strip()
+same = overhead in (BENCH / "results/torch.md").read_text()
+assert same, "bench/results/torch.md has another table of calls than torch_overhead.md: bench/torch/report.py page bench/results"
 print("results_json: ok")
