@@ -1,4 +1,4 @@
-"""Bits that exact differences of bf16 weights take, in each step of whole trainings of a GPT of 5.6 million parameters:
+"""Bits that exact differences of bf16 weights take, in each step of whole trainings of a GPT of 5.7 million parameters:
 
     exact_bits.py [--steps N] [--seeds N] [--build-dir DIR] [--results DIR]
 
