@@ -1,5 +1,9 @@
 # docs/figures.py draws every picture that pages show from the messages that are sent, and no other:
 # cmake -DMESSAGES=... -DPYTHON=... -DDOCS=... -DSCRATCH=... -P figures.cmake
+if(NOT PYTHON)
+    message("skipped: python3 not found")
+    return()
+endif()
 file(REMOVE_RECURSE ${SCRATCH})
 execute_process(COMMAND ${MESSAGES} COMMAND ${PYTHON} ${DOCS}/figures.py ${SCRATCH} COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB drawn RELATIVE ${SCRATCH} ${SCRATCH}/*)
