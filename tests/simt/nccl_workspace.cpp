@@ -80,10 +80,12 @@ TEST_CASE("nccl_workspace: a failure leaves neither memory nor window", "[simt][
             zeropp::communicator comm(zeropp::flat(2),
                                       nccl_transport::create(simt::shared_id<nccl_transport>(world), 2, world.rank(),
                                                              {.timeout = std::chrono::milliseconds(200)}));
+            begin_collective(comm.world(), {"earlier", 0, {}, {}, {}}, {});
             if (comm.rank() == 0) {
                 expect.equal(thrown<zeropp::timeout_error>([&] { nccl_workspace(4096, comm); }),
-                             "nccl_transport: timeout of 200 ms in call 1, registration of 4096 bytes: waited for "
-                             "ncclCommWindowRegister; NCCL does not say which ranks were not heard from");
+                             "nccl_transport: timeout of 200 ms in call 2, registration of 4096 bytes in "
+                             "nccl_workspace: waited for ncclCommWindowRegister; NCCL does not say which ranks were "
+                             "not heard from");
             }
             const std::byte ready{};
             std::byte all[2];

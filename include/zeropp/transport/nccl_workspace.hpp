@@ -34,6 +34,7 @@ public:
     template <topology Topology>
     nccl_workspace(std::size_t bytes, communicator<Topology, nccl_transport>& comm) : bytes_(bytes) {
         if (bytes == 0) return;
+        begin_collective(comm.world(), {"nccl_workspace", 0, {}, {}, {}}, {});
         void* memory = nullptr;
         detail::require_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc", nullptr);
         memory_.reset(static_cast<std::byte*>(memory));
