@@ -58,11 +58,22 @@ struct decode_kernel {
                 write_list(s);
             } else {
                 const part all = open(0, s);
-                const std::size_t stride = gridDim.x * tile_granules;
-                std::size_t first = blockIdx.x * tile_granules;
                 // Whole tiles have a separate loop, which needs no registers for the addresses of a partial tile.
-                for (; (first + tile_granules) * granule_size <= all.size; first += stride) write(all, first);
-                for (; first * granule_size < all.size; first += stride) {
+                const auto whole = static_cast<unsigned>(all.size / (tile_granules * granule_size));
+                // Addresses of moved sections take registers, which rotations need.
+                constexpr bool moves = Source::moves && Source::rotation == 1;
+                const std::size_t mine = threadIdx.x * run;
+                const part own = moves ? moved(all, mine) : all;
+                unsigned tile = blockIdx.x;
+                for (; tile < whole; tile += gridDim.x) {
+                    if constexpr (moves) {
+                        write(moved(own, tile * tile_granules), 0);
+                    } else {
+                        write(all, tile * tile_granules + mine);
+                    }
+                }
+                for (std::size_t first = tile * tile_granules; first * granule_size < all.size;
+                     first += gridDim.x * tile_granules) {
 #pragma unroll 1
                     for (int r = 0; r != granules_per_thread; ++r) {
                         write_part(all, first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads));
@@ -90,6 +101,11 @@ private:
         return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
     }
 
+    /// The rest of a section from granule number `granules` on (`moved` in sources.cuh), without a size.
+    __device__ static part moved(const part& p, std::size_t granules) {
+        return {Source::moved(p.from, granules), kept_address(p.slice + granules * granule_size), p.aligned, 0};
+    }
+
     /// Writes the elements of all tensors of slot `s` of a list.
     __device__ void write_list(int s) const {
         const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
@@ -98,7 +114,7 @@ private:
             const part p = open(i, s);
             const std::size_t mine = first - before;
             if ((mine + tile_granules) * granule_size <= p.size) {
-                write(p, mine);
+                write(p, mine + threadIdx.x * run);
                 continue;
             }
 #pragma unroll 1
@@ -120,10 +136,9 @@ private:
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// Writes a whole tile of `p`, from its granule `first` on. All threads of the thread block must call this
-    /// together.
-    __device__ void write(const part& p, std::size_t first) const {
-        const std::size_t mine = first + threadIdx.x * run;
+    /// Writes a whole tile of `p`, in which granule `mine` is this thread's first. All threads of the thread block must
+    /// call this together.
+    __device__ void write(const part& p, std::size_t mine) const {
         const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
         typename Source::raw raw[std::size_t{granules_per_thread}];
         source.template fetch_whole<run>(p.from, granule, raw);

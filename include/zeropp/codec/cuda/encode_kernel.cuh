@@ -14,11 +14,8 @@
 #include <zeropp/codec/cuda/tiles_ahead.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/integer_scheme.hpp>
 
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -55,7 +52,6 @@ struct encode_kernel {
                                           : takes_rows         ? rows_ahead
                                                                : Source::together,
                                           ternary_quantizer<Q> ? 16 : 8>;
-    static constexpr int most_granules = tile_shape::most_granules;
     static constexpr int run = tile_shape::run;
     static constexpr bool stores_runs = run > 1 && granules_together<Q> > 1;
     static constexpr int granules_per_lane = tile_shape::granules_per_lane;
@@ -63,17 +59,17 @@ struct encode_kernel {
     static constexpr int teams = tile_shape::teams;
     static constexpr int team_blocks = tile_shape::team_blocks;
     static constexpr int tile_blocks = tile_shape::blocks;
+    static constexpr int thread_granules = tile_shape::thread_granules;
+    static constexpr std::size_t tile_granules = std::size_t{kernel_threads} * thread_granules;
     /// True if the registers of a team hold a whole quantization block, so that its elements are loaded once.
-    static constexpr bool in_registers = granules_per_lane <= most_granules;
-    /// Number of granules of a tile that each thread takes.
-    static constexpr int tile_granules = team_blocks * granules_per_lane;
-    using tiles_ahead = detail::tiles_ahead<Source, tile_granules, run>;
+    static constexpr bool in_registers = granules_per_lane <= tile_shape::most_granules;
+    using tiles_ahead = detail::tiles_ahead<Source, thread_granules, run>;
     /// True if threads request later tiles before they encode a tile (tiles_ahead.cuh). This helps sums where a
     /// multiprocessor has registers for two thread blocks. Of three thread blocks, one loads while the others compute,
     /// in fewer instructions. False for lists, where a tile may belong to several sections.
     static constexpr bool loads_ahead = tiles_ahead::possible && !Slices::is_list && in_registers &&
-                                        resident_blocks_for(tile_granules * values::fragment_words) == 2 &&
-                                        granules_at_once<values, run> >= tile_granules;
+                                        resident_blocks_for(thread_granules * values::fragment_words) == 2 &&
+                                        granules_at_once<values, run> >= thread_granules;
     static_assert(loads_ahead || !takes_rows);
     /// Number of 32-bit registers for the stats from which `Q` fits a block's parameters. One or two registers count as
     /// 0, because `resident_blocks_for` allows for them.
@@ -103,7 +99,7 @@ struct encode_kernel {
                 for (std::size_t i = 0; i != where.sections(); ++i) {
                     const section_cursor part = open(message, where.at(i), i, s);
                     if constexpr (Slices::is_list) {
-                        encode_section(part, part.blocks, (blockIdx.x + i) % gridDim.x);
+                        encode_section(part, part.blocks, (blockIdx.x + static_cast<unsigned>(i)) % gridDim.x);
                     } else {
                         encode_section(part, layout.blocks, blockIdx.x);
                     }
@@ -115,6 +111,7 @@ struct encode_kernel {
 private:
     using fragment = typename values::fragment;
     using params = typename Q::params;
+    using granule_codes = packed_codes<Q::code_bits>;
 
     /// One section of a message: the elements of one tensor in it.
     struct section_cursor {
@@ -142,39 +139,41 @@ private:
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
-    /// Encodes `blocks` blocks of a section. This thread block takes tile `mine` and every gridDim.x-th tile after it.
-    /// All threads of the thread block must call this together.
-    __device__ void encode_section(const section_cursor& part, std::size_t blocks, std::size_t mine) const {
-        std::size_t first = mine * tile_blocks;
-        // Whole tiles have a separate loop, which needs no registers for the addresses of a partial tile.
-        const std::size_t whole = part.size / (tile_blocks * Q::block_size) * tile_blocks;
-        const std::size_t apart = std::size_t{gridDim.x} * tile_blocks;
+    /// Encodes `blocks` blocks of a section. This thread block takes tile number `tile` and every gridDim.x-th tile after
+    /// it. All threads of the thread block must call this together.
+    __device__ void encode_section(const section_cursor& part, std::size_t blocks, unsigned tile) const {
+        const auto whole = static_cast<unsigned>(part.size / (tile_blocks * Q::block_size));
+        constexpr bool moves = Source::moves && !ternary_quantizer<Q>;
+        const section_cursor own = moved(part, moves ? first_granule(team()) : 0);
+        const std::size_t mine = moves ? 0 : first_granule(team());
+        const auto granule = [=](std::size_t n) { return mine + tile_shape::granules_to(n); };
+        const auto at_tile = [=](unsigned t) { return moved(own, t * tile_granules); };
         if constexpr (loads_ahead) {
             __shared__ tiles_ahead ahead;
             constexpr unsigned more = tiles_ahead::tiles - 1;
-            const auto request = [&](std::size_t tile, unsigned at) {
-                if (tile < whole) ahead.request(source, part.from.source, granules_from(tile, team()), at);
+            const auto request = [&](unsigned t, unsigned at) {
+                if (t < whole) ahead.request(source, at_tile(t).from.source, granule, at);
                 group_copies();
             };
 #pragma unroll
-            for (unsigned at = 0; at != more; ++at) request(first + at * apart, at);
+            for (unsigned at = 0; at != more; ++at) request(tile + at * gridDim.x, at);
             // Place `at` of shared memory has the tile to read next. Place `read` has the tile that was read before,
             // and so is free for the next request.
-            for (unsigned at = 0, read = more; first < whole; first += apart) {
-                request(first + more * apart, read);
-                encode<team_blocks, true>(part, first, team(), [&](auto granule, auto& raw) {
-                    ahead.take(source, part.from.source, granule, at, raw);
-                });
+            for (unsigned at = 0, read = more; tile < whole; tile += gridDim.x) {
+                request(tile + more * gridDim.x, read);
+                const section_cursor now = at_tile(tile);
+                encode<team_blocks, true>(
+                    now, mine, [&](auto, auto& raw) { ahead.take(source, now.from.source, granule, at, raw); });
                 read = at;
                 at = at == more ? 0 : at + 1;
             }
         } else {
-            for (; first < whole; first += apart) encode<team_blocks, true>(part, first, team());
+            for (; tile < whole; tile += gridDim.x) encode<team_blocks, true>(at_tile(tile), mine);
         }
-        for (; first < blocks; first += apart) {
+        for (; std::size_t{tile} * tile_blocks < blocks; tile += gridDim.x) {
 #pragma unroll 1
             for (int r = 0; r != team_blocks; ++r)
-                encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
+                encode<1, false>(part, tile * tile_granules + first_granule(r * teams + team()));
         }
     }
 
@@ -187,7 +186,7 @@ private:
             const section_cursor part = open(message, of, i, s);
             const std::size_t in_section = first - of.place.blocks(Q::block_size);
             if ((in_section + tile_blocks) * Q::block_size <= part.size) {
-                encode<team_blocks, true>(part, in_section, team());
+                encode<team_blocks, true>(part, in_section * block_granules + first_granule(team()));
                 continue;
             }
 #pragma unroll 1
@@ -195,7 +194,8 @@ private:
                 const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
                 const std::size_t own = where.section_of(block, Q::block_size);
                 const section of_own = where.at(own);
-                encode<1, false>(open(message, of_own, own, s), block - of_own.place.blocks(Q::block_size), 0);
+                encode<1, false>(open(message, of_own, own, s),
+                                 (block - of_own.place.blocks(Q::block_size)) * block_granules + first_granule(0));
             }
         }
     }
@@ -203,31 +203,34 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Returns the function from n to the index in the section of this thread's granule number n. The granules belong
-    /// to block first + team of the section, then to every `teams`-th block after it.
-    __device__ static auto granules_from(std::size_t first, int team) {
-        const std::size_t mine =
-            first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
-        return [=](std::size_t n) {
-            return mine + n / granules_per_lane * teams * block_granules + n % granules_per_lane / run * (lanes * run) +
-                   n % run;
-        };
+    /// Number of this lane's first granule in block number `block`.
+    __device__ static std::size_t first_granule(int block) {
+        return static_cast<std::size_t>(block * block_granules + lane() * run);
+    }
+
+    /// The rest of a section from granule number `granules` on (`moved` in sources.cuh), with the section's sizes.
+    __device__ static section_cursor moved(section_cursor s, std::size_t granules) {
+        s.from = {Source::moved(s.from.source, granules), Residuals::moved(s.from.residuals, granules)};
+        s.index += granules * granule_size;
+        s.codes = kept_address(s.codes + code_bytes<Q>(granules));
+        s.params = kept_address(s.params + granules / block_granules * params_bytes<Q>);
+        return s;
     }
 
     template <int Blocks, bool Whole>
-    __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
-        encode<Blocks, Whole>(part, first, team, [&](auto granule, auto& raw) {
+    __device__ void encode(const section_cursor& part, std::size_t mine) const {
+        encode<Blocks, Whole>(part, mine, [&](auto granule, auto& raw) {
             source.template fetch_whole<run>(part.from.source, granule, raw);
         });
     }
 
-    /// Encodes `Blocks` blocks of a section for each team: block first + team, then every `teams`-th block after it.
+    /// Encodes `Blocks` blocks of a section for each team, from the block of granule `mine` on, this thread's first.
     /// `Whole`: the section has all their elements, and fetch_whole(granule, raw) loads them. All threads of the thread
     /// block must call this together.
     template <int Blocks, bool Whole, class FetchWhole>
-    __device__ void encode(const section_cursor& part, std::size_t first, int team, FetchWhole fetch_whole) const {
-        const auto granule = granules_from(first, team);
-        const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
+    __device__ void encode(const section_cursor& part, std::size_t mine, FetchWhole fetch_whole) const {
+        const auto granule = [=](std::size_t n) { return mine + tile_shape::granules_to(n); };
+        const auto block = [=](std::size_t r) { return mine / block_granules + r * teams; };
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         // True if fragments lack the factor of the rotation, which ordinary steps of integers take with them.
@@ -237,7 +240,7 @@ private:
         if constexpr (in_registers) fetch<Whole, !unscaled>(part, granule, fragments, fetch_whole);
         // Calls use(n, index in the section, number of elements, fragment) for this thread's granules n of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
-#pragma unroll(most_granules)
+#pragma unroll(tile_shape::most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
                 if constexpr (!in_registers) {
                     fetch<Whole, true>(part, [=](std::size_t) { return granule(n); }, fragments, fetch_whole);
@@ -344,8 +347,6 @@ private:
         values::template fetch<Whole, Scaled, lanes, granules_per_lane, run>(source, residuals, part.from, part.size,
                                                                              granule, fragments, fetch_whole);
     }
-
-    using granule_codes = packed_codes<Q::code_bits>;
 
     /// Codes of the values `f` of granule `granule`, times `scale`, with its block's parameters `p`; zero from element
     /// `valid` on.

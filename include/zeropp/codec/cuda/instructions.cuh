@@ -25,6 +25,19 @@ __device__ T* into_global_memory(T* p) {
 #endif
 }
 
+/// Returns `p`, which must point to global memory. The compiler cannot see how `p` was computed, so it keeps `p` in
+/// registers. Otherwise it adds up addresses anew for every tile, which takes more instructions.
+template <class T>
+__device__ T* kept_address(T* p) {
+#if defined(__CUDA_ARCH__)
+    std::size_t address = __cvta_generic_to_global(p);
+    asm("" : "+l"(address));
+    return static_cast<T*>(__cvta_global_to_generic(address));
+#else
+    return p;
+#endif
+}
+
 /// Loads one word. `Constant`: it is in global memory, and nothing writes it while the kernel runs.
 template <bool Constant, class Word>
 __device__ Word load_word(const Word* from) {

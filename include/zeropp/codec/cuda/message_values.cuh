@@ -36,6 +36,7 @@ struct kernel_residuals<none> {
     struct cursor {};
 
     __device__ static cursor open(const section&, int) { return {}; }
+    __device__ static cursor moved(const cursor&, std::size_t) { return {}; }
 };
 
 /// Residuals that a `feedback` keeps as messages of the quantizer `Storage`. New residuals may lie where the old ones
@@ -72,6 +73,11 @@ struct kernel_residuals<feedback<Storage>> {
         const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes + codes;
         return {state.previous == nullptr ? nullptr : state.previous + offset, state.next + offset,
                 layout.params_at(of.of_whole) - codes, of.begin / granule_size};
+    }
+
+    /// The rest of a section from granule number `granules` on.
+    __device__ static cursor moved(const cursor& s, std::size_t granules) {
+        return {s.previous, s.next, s.params_offset, s.first_granule + granules};
     }
 
     /// Adds the old residuals of a granule with `valid` elements to the values `x`.

@@ -21,6 +21,9 @@
 ///   `integers`          true if there is `has_ordinary_steps(raw)`. Where that is true, `fragments` may take a third
 ///                       argument: a power of two from 2^-8 to 1, which multiplies the sums
 /// `open(where, of, i, s)` makes a `cursor`: data for all granules of section `of`, number i, in slot number s.
+/// `moved(cursor, n)` is the cursor of the section's rest from granule number n on. Numbers of granules in the rest must
+/// have no bit in common with n: then blocks before n and blocks in the rest add up, whatever their size. Unless `moves`,
+/// n must begin a group of ternary codes.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -79,6 +82,11 @@ struct tensor_source {
         if (of.size(where.rank(s)) != 0) slice += of.offset(where.in_memory(s));
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
+    static constexpr bool moves = true;
+
+    __device__ static cursor moved(const cursor& s, std::size_t granules) {
+        return {kept_address(s.slice + granules * granule_size), s.aligned};
+    }
     /// Loads the whole granule number granule(n) of a section into r[n], for each n < N.
     template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
@@ -127,6 +135,11 @@ struct difference_source {
     template <class Slices>
     __device__ cursor open(const Slices& where, const section& from, std::size_t i, int s) const {
         return {tensor.open(where, from, i, s), base.open(where, from, i, s)};
+    }
+    static constexpr bool moves = true;
+
+    __device__ static cursor moved(const cursor& s, std::size_t granules) {
+        return {Of::moved(s.of, granules), Less::moved(s.less, granules)};
     }
     /// Loads the whole granule number granule(n) of a section into r[n], for each n < N.
     template <int, std::size_t N, class Granule>

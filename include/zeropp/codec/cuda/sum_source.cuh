@@ -21,26 +21,25 @@ struct coded_granule {
     packed_codes<Q::code_bits> codes;
     typename Q::params params;
 
-    /// Loads granule number `granule` of a section, of which the message has `elements` elements, 0 to 8. `message` is
-    /// the address of the section's first code.
+    /// Loads granule number `granule` of a section, of which the message has `elements` elements, 0 to 8.
     template <class Cursor>
-    __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
-        const typename Q::params params = load_params(message, s, granule);
-        return {load_codes_of<Q>(message, granule, elements), params};
+    __device__ static coded_granule load(const Cursor& s, std::size_t granule, int elements) {
+        const typename Q::params params = load_params(s, granule);
+        return {load_codes_of<Q>(s.codes, granule, elements), params};
     }
 
-    /// Offset in bytes, from the section's first code, of the parameters for its granule `granule`.
+    /// Address of the parameters for granule `granule` of a section.
     template <class Cursor>
-    __device__ static std::size_t params_place(const Cursor& s, std::size_t granule) {
+    __device__ static const std::byte* params_of(const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
-        return s.params_offset + granule / block_granules * params_bytes<Q>;
+        return s.params + granule / block_granules * params_bytes<Q>;
     }
 
-    /// Loads the parameters for granule `granule` of a section. `message` is the address of the section's first code.
+    /// Loads the parameters for granule `granule` of a section.
     template <class Cursor>
-    __device__ static typename Q::params load_params(const std::byte* message, const Cursor& s, std::size_t granule) {
+    __device__ static typename Q::params load_params(const Cursor& s, std::size_t granule) {
         if constexpr (params_bytes<Q> != 0) {
-            return *reinterpret_cast<const typename Q::params*>(message + params_place(s, granule));
+            return *reinterpret_cast<const typename Q::params*>(params_of(s, granule));
         } else {
             return {};
         }
@@ -131,35 +130,46 @@ struct message_source {
         packed_codes<From::code_bits>::words +
         static_cast<int>(ceil_div((sizeof(coded_granule<From>) - sizeof(packed_codes<From::code_bits>)) / 4, together));
 
+    /// A section in one contributor's message.
     struct cursor {
-        const std::byte* first;     // first contributor's message: address of the section's first code
-        std::size_t params_offset;  // bytes from the section's first code to the section's parameters
-        std::size_t elements;       // number of elements of the section
+        const std::byte* codes;   // address of the first code
+        const std::byte* params;  // address of the first block's parameters
+        std::size_t elements;     // number of elements
     };
 
+    /// The section in the first contributor's message.
     template <class Slices>
     __device__ cursor open(const Slices&, const section& of, std::size_t, int s) const {
-        const std::size_t codes = layout.codes_at(of.place);
-        return {messages + static_cast<std::size_t>(s) * layout.bytes + codes, layout.params_at(of.place) - codes,
-                of.count};
+        const std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
+        return {message + layout.codes_at(of.place), message + layout.params_at(of.place), of.count};
+    }
+
+    /// The same section in the next contributor's message.
+    __device__ cursor next(const cursor& s) const { return {s.codes + stride, s.params + stride, s.elements}; }
+
+    static constexpr bool moves = !ternary_quantizer<From>;
+
+    __device__ static cursor moved(const cursor& s, std::size_t granules) {
+        return {kept_address(s.codes + code_bytes<From>(granules)),
+                kept_address(coded_granule<From>::params_of(s, granules)), s.elements};
     }
 
     /// Divides the eight sums `x` by `divisor`. Rotated sums must have been rotated back.
     __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, by); }
 
-    /// Loads the whole granules granule(n), n < N, of `Messages` messages from `message` on, and calls use(c, n,
-    /// granule) for message c. Leaves `message` at the next message. Each `Run` granules in a row are of one block.
+    /// Loads the whole granules granule(n), n < N, of `Messages` messages from `s` on, and calls use(c, n, granule) for
+    /// message c. Leaves `s` at the next message. Each `Run` granules in a row are of one block.
     template <int Messages, int Run, std::size_t N, class Granule, class Use>
-    __device__ void load(const cursor& s, const std::byte*& message, Granule granule, Use use) const {
+    __device__ void load(cursor& s, Granule granule, Use use) const {
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
 #pragma unroll
             for (std::size_t n = 0; n != N; n += Run) {
                 if constexpr (Run == 1) {
-                    use(c, n, coded_granule<From>::load(message, s, granule(n), granule_size));
+                    use(c, n, coded_granule<From>::load(s, granule(n), granule_size));
                 } else {
-                    coded_granule<From> g{{}, coded_granule<From>::load_params(message, s, granule(n))};
-                    const auto run = code_run<From::code_bits, Run>::load(message + granule(n) * From::code_bits);
+                    coded_granule<From> g{{}, coded_granule<From>::load_params(s, granule(n))};
+                    const auto run = code_run<From::code_bits, Run>::load(s.codes + granule(n) * From::code_bits);
 #pragma unroll
                     for (std::size_t k = 0; k != Run; ++k) {
                         g.codes = run.at(static_cast<int>(k));
@@ -167,18 +177,17 @@ struct message_source {
                     }
                 }
             }
-            message += stride;
+            s = next(s);
         }
     }
 
-    __device__ float_granule fragment_part(const cursor& s, std::size_t granule, int valid) const {
+    __device__ float_granule fragment_part(cursor s, std::size_t granule, int valid) const {
         if (valid == 0) return {};
         float_granule values = no_sums<From>();
-        const std::byte* message = s.first;
 #pragma unroll 1
         for (int c = 0; c != contributors; ++c) {
-            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule)).add_to(values.x, from);
-            message += stride;
+            coded_granule<From>::load(s, granule, valid_elements(s.elements, granule)).add_to(values.x, from);
+            s = next(s);
         }
         return values;
     }
@@ -203,10 +212,9 @@ struct sum_source : message_source<From> {
 
     /// Loads granule number granule(n) of all contributors' messages into r[n], for each n < N.
     template <int Run, std::size_t N, class Granule>
-    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
-        const std::byte* message = s.first;
+    __device__ void fetch_whole(cursor s, Granule granule, raw (&r)[N]) const {
         this->template load<Contributors, Run, N>(
-            s, message, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { r[n].of[c] = g; });
+            s, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { r[n].of[c] = g; });
     }
     /// Makes fragments of sums, or of sums times `scale`, a power of two other than 1 only if `has_ordinary_steps`.
     template <int Run>
@@ -243,13 +251,12 @@ struct sum_source<From, 0> : message_source<From> {
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
 
     template <int Run, std::size_t N, class Granule>
-    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
+    __device__ void fetch_whole(cursor s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) r[n] = no_sums<From>();
-        const std::byte* message = s.first;
         int c = 0;
-        for (; c + in_flight <= this->contributors; c += in_flight) add<in_flight, Run>(s, message, granule, r);
-        for (; c < this->contributors; ++c) add<1, Run>(s, message, granule, r);
+        for (; c + in_flight <= this->contributors; c += in_flight) add<in_flight, Run>(s, granule, r);
+        for (; c < this->contributors; ++c) add<1, Run>(s, granule, r);
     }
     template <int Run>
     __device__ static void fragments(const raw* r, fragment* f) {
@@ -258,12 +265,12 @@ struct sum_source<From, 0> : message_source<From> {
     }
 
 private:
-    /// Adds granule(n) of `Messages` messages, from `message` on, to r[n]. Leaves `message` at the next message.
+    /// Adds granule(n) of `Messages` messages, from `s` on, to r[n]. Leaves `s` at the next message.
     template <int Messages, int Run, std::size_t N, class Granule>
-    __device__ void add(const cursor& s, const std::byte*& message, Granule granule, raw (&r)[N]) const {
+    __device__ void add(cursor& s, Granule granule, raw (&r)[N]) const {
         coded_granule<From> coded[std::size_t{Messages}][N];
         this->template load<Messages, Run, N>(
-            s, message, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { coded[c][n] = g; });
+            s, granule, [&](int c, std::size_t n, const coded_granule<From>& g) { coded[c][n] = g; });
 #pragma unroll
         for (std::size_t n = 0; n != N; n += Run) {
             add_messages<Messages, Run, false>(

@@ -59,18 +59,17 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
 
     /// Starts copies of all granules granule(n) of a tile into place `at` of shared memory, from 0 to `tiles` - 1.
     template <class Granule>
-    __device__ void request(const source& from, const cursor& s, Granule granule, unsigned at) {
-        const std::byte* message = s.first;
+    __device__ void request(const source& from, cursor s, Granule granule, unsigned at) {
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
 #pragma unroll
             for (int k = 0; k != runs; ++k) {
                 const std::size_t first = granule(static_cast<std::size_t>(k * Run));
-                start_copy<bytes>(&codes[at][c][k][threadIdx.x], message + first * From::code_bits);
-                const std::size_t place = coded_granule<From>::params_place(s, first);
-                start_copy<4>(&params[at][c][k][threadIdx.x], message + (place - in_word(s, place)));
+                start_copy<bytes>(&codes[at][c][k][threadIdx.x], s.codes + first * From::code_bits);
+                const std::byte* const place = coded_granule<From>::params_of(s, first);
+                start_copy<4>(&params[at][c][k][threadIdx.x], place - in_word(place));
             }
-            message += from.stride;
+            s = from.next(s);
         }
     }
 
@@ -84,9 +83,9 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
         for (int c = 0; c != Messages; ++c) {
 #pragma unroll
             for (int k = 0; k != runs; ++k) {
-                const std::size_t place =
-                    coded_granule<From>::params_place(s, granule(static_cast<std::size_t>(k * Run)));
-                const std::uint32_t word = params[at][c][k][threadIdx.x] >> 8 * in_word(s, place);
+                const std::byte* const place =
+                    coded_granule<From>::params_of(s, granule(static_cast<std::size_t>(k * Run)));
+                const std::uint32_t word = params[at][c][k][threadIdx.x] >> 8 * in_word(place);
                 coded_granule<From> g{};
                 memcpy(&g.params, &word, sizeof g.params);
                 code_run<From::code_bits, Run> run;
@@ -101,11 +100,11 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
     }
 
 private:
-    /// Offset in bytes of a block's parameters in the aligned 4-byte word that contains them. `place` is their offset
-    /// from the section's first code. The result fits all messages, because they begin on 16-byte boundaries.
-    __device__ static std::size_t in_word(const cursor& s, std::size_t place) {
+    /// Offset in bytes of a block's parameters, at `place`, in the aligned 4-byte word that contains them. Equal for all
+    /// messages, because they begin on 16-byte boundaries.
+    __device__ static unsigned in_word(const std::byte* place) {
         static_assert(params_bytes<From> == 2 || params_bytes<From> == 4);
-        return params_bytes<From> == 4 ? 0 : (reinterpret_cast<std::uintptr_t>(s.first) + place) % 4;
+        return params_bytes<From> == 4 ? 0 : static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(place)) % 4;
     }
 };
 

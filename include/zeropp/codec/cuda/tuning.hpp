@@ -2,7 +2,10 @@
 /// \file
 /// Tuning constants of the kernels, and the division of blocks among threads.
 
+#include <zeropp/core/config.hpp>
+
 #include <bit>
+#include <cstddef>
 
 namespace zeropp::detail {
 
@@ -74,6 +77,15 @@ struct tile_shape {
     static constexpr int team_blocks =
         granules_per_lane < Values::in_flight ? Values::in_flight / granules_per_lane : 1;
     static constexpr int blocks = teams * team_blocks;
+    /// Number of granules of a tile that each thread takes.
+    static constexpr int thread_granules = team_blocks * granules_per_lane;
+
+    /// Number of granules from a thread's first one in a tile to its n-th. They belong to one block, then to every
+    /// `teams`-th block after it.
+    ZEROPP_HOST_DEVICE static constexpr std::size_t granules_to(std::size_t n) {
+        const std::size_t in_block = n % granules_per_lane;
+        return n / granules_per_lane * teams * BlockGranules + in_block / run * (lanes * run) + in_block % run;
+    }
 };
 
 }  // namespace zeropp::detail
