@@ -9,7 +9,6 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>

@@ -16,14 +16,12 @@
 #include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
-#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>

@@ -2,7 +2,6 @@
 /// \file
 /// The quantizers of a reduction, one for each hop.
 
-#include <zeropp/core/config.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 

@@ -9,7 +9,6 @@
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <span>

@@ -17,8 +17,6 @@
 #include <zeropp/quantizer/integer_scheme.hpp>
 
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
 
 namespace zeropp::detail {
 
