@@ -5,7 +5,6 @@
 #include "support/expectations.hpp"
 
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 
 #include <cstddef>

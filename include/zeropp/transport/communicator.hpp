@@ -5,7 +5,6 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
