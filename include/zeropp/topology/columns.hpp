@@ -113,16 +113,6 @@ constexpr int sends_along(const Topology& ranks, int level, int rank) {
     return level == 0 ? served.rounds.count() * (served.rounds.ranks - 1) : served.size() * (extent(ranks, level) - 1);
 }
 
-/// True if both topologies have the same number of groups, each with the same number of ranks.
-template <topology A, topology B>
-constexpr bool has_same_groups(const A& a, const B& b) {
-    if (a.groups() != b.groups()) return false;
-    for (int g = 0; g != a.groups(); ++g) {
-        if (a.group_size(g) != b.group_size(g)) return false;
-    }
-    return true;
-}
-
 /// Number of ranks in each group in words: "3 groups of 8 ranks" or "3 groups of 8, 8, 7 ranks".
 template <topology Topology>
 std::string group_sizes_text(const Topology& ranks) {
