@@ -108,6 +108,14 @@ inline std::vector<float> tensor_of(std::size_t n, const reference::floating_for
     return values;
 }
 
+/// Every rank's tensor.
+template <class T>
+std::vector<std::vector<float>> gradients(int ranks, std::size_t n, std::uint64_t seed) {
+    std::vector<std::vector<float>> fulls;
+    for (int r = 0; r != ranks; ++r) fulls.push_back(tensor_of(n, format_of<T>, seed * 64 + at(r)));
+    return fulls;
+}
+
 /// An array between guards. `shift` moves it off its alignment, in bytes.
 template <class T>
 class guarded : public zeropp_test::guarded<T> {
