@@ -16,7 +16,6 @@
 #include <initializer_list>
 #include <memory>
 #include <type_traits>
-#include <utility>
 #include <variant>
 
 namespace zeropp_reliability {

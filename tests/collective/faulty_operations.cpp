@@ -29,7 +29,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 using namespace collective_test;

@@ -22,8 +22,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>

@@ -11,8 +11,6 @@
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
 
-#include <cstdint>
-
 using namespace plan_test;
 
 namespace {

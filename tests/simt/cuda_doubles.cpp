@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numbers>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 #include <vector>
 
