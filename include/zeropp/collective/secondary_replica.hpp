@@ -179,8 +179,7 @@ public:
         if (same_places && group_ == group && index_ == index) return {};
         const bool same_sizes = group_sizes_text(owners_.all()) == group_sizes_text(ranks);
         return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
-               place_text(group_, index_, owners_.all()) +
-               (!same_places && same_sizes ? " in other places" : "");
+               place_text(group_, index_, owners_.all()) + (!same_places && same_sizes ? " in other places" : "");
     }
     /// Why `shard` cannot be this rank's shards, as "expected ..., given ..."; empty if it can be.
     template <class Operand>
