@@ -14,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <span>
 #include <string>
 #include <utility>
 #include <variant>

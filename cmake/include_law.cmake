@@ -12,7 +12,7 @@ set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
 set(law_layout "^(core|topology)/|^quantizer/quantizer\\.hpp$")
 set(law_codec "^(core|execution|quantizer|layout)/")
-string(CONCAT law_collective "^(core|layout)/|^topology/(topology|columns|counterparts|shard_owners)\\.hpp$|"
+string(CONCAT law_collective "^(core|layout)/|^topology/(topology|columns|shard_owners)\\.hpp$|"
                              "^(execution/execution|quantizer/(quantizer|hops))\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
 # Rooms above the collectives, each with an entry header of its own name, which the umbrella does not include.

@@ -14,7 +14,6 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
-#include <utility>
 
 namespace zeropp_reliability {
 

@@ -16,7 +16,6 @@
 #include <initializer_list>
 #include <memory>
 #include <type_traits>
-#include <utility>
 #include <variant>
 
 namespace zeropp_reliability {
@@ -91,11 +90,11 @@ prepared_call reduce_scatter(const known_call& call, const IntraNode& intra_node
     }
     const zeropp::reduce_options options{.operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum,
                                          .chunks = call.chunks};
-    const reference::reduced reduced =
+    const std::vector<float> reduced =
         reference::reduce_scattered(node_of_rank(nodes), fulls, at(rank), described(intra_node), described(inter_node),
                                     call.mean, {}, format_of<T>);
     const auto a = std::make_shared<arrays>(
-        arrays{narrowed<T>(fulls[at(rank)]), std::vector<T>(reduced.shard.size()), reduced.shard,
+        arrays{narrowed<T>(fulls[at(rank)]), std::vector<T>(reduced.size()), reduced,
                std::vector<std::byte>(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
                    nodes, zeropp::hops{intra_node, inter_node}, call.elements, options))});
     return [a, intra_node, inter_node, options](comm_type& comm) {

@@ -9,7 +9,7 @@
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <cstddef>

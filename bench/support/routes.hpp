@@ -8,7 +8,7 @@
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <array>

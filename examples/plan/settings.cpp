@@ -15,7 +15,6 @@
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
-#include <string_view>
 #include <variant>
 
 namespace plan {

@@ -7,12 +7,10 @@
 
 #include <zeropp/elastic.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <utility>
 #include <variant>
 #include <vector>

@@ -6,7 +6,7 @@
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls
 ///   quantizer/   formats of messages, and additions to them; named chooses a quantizer by text
-///   topology/    nodes of the ranks: flat, two_level, three_level, shard_owners; counterparts lists ranks for `split`
+///   topology/    nodes of the ranks: flat, two_level, three_level, shard_owners; columns lists ranks for `split`
 ///   layout/      partition of tensors over ranks, tensor_list, and wire_layout of messages
 ///   transport/   transports, decorators around them, and the communicator, a transport with a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
@@ -32,7 +32,6 @@
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/three_level.hpp>

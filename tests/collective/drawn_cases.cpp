@@ -30,6 +30,9 @@ namespace {
 constexpr zeropp::block_integer<8, 64> int8;
 constexpr zeropp::block_integer<4, 32> int4;
 constexpr zeropp::cast_to<float> fp32;
+constexpr zeropp::cast_to<zeropp::half> fp16;
+constexpr zeropp::block_integer<2, 8> int2;
+constexpr zeropp::block_integer<5, 128, zeropp::asymmetric, zeropp::bfloat16> int5;
 
 constexpr int cases = 120;
 
@@ -119,11 +122,11 @@ void check_drawn_reduction(int seed, const IntraNode& intra_node, const InterNod
     for (std::size_t r = 0; r != ranks; ++r) {
         INFO("rank " << r);
         const std::vector<float> held = reference::slice_of(in_place ? fulls[r] : before, ranks, r);
-        const reference::reduced expected =
+        const std::vector<float> expected =
             reference::reduce_scattered(drawn.map.node_of_rank, fulls, r, described(intra_node), described(inter_node),
                                         options.operation == zeropp::reduction::mean,
                                         options.accumulate ? held : std::vector<float>(), format_of<T>);
-        REQUIRE(difference(results[r], expected.shard) == "");
+        REQUIRE(difference(results[r], expected) == "");
         REQUIRE(intact[r]);
     }
 }
@@ -206,6 +209,8 @@ TEST_CASE("drawn cases: every all-gather is the reference's", "[collective][prop
         check_drawn_gather<float, host_queue>(seed, int8);
         check_drawn_gather<float24, host>(seed + 1000, int4);
         check_drawn_gather<float, host>(seed + 2000, fp32);
+        check_drawn_gather<zeropp::half, host_queue>(seed + 9000, fp16);
+        check_drawn_gather<zeropp::bfloat16, host>(seed + 10000, int5);
     }
 }
 
@@ -213,6 +218,7 @@ TEST_CASE("drawn cases: every reduce-scatter is the reference's", "[collective][
     for (int seed = 0; seed != cases; ++seed) {
         check_drawn_reduction<float, host_queue>(seed + 3000, int8, int4);
         check_drawn_reduction<float24, host>(seed + 4000, int4, fp32);
+        check_drawn_reduction<zeropp::half, host_queue>(seed + 11000, int2, int5);
     }
 }
 

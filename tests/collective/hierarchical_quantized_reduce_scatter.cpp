@@ -2,8 +2,12 @@
 /// The contract of hierarchical_quantized_reduce_scatter beyond its bits: exact sums and means, placement, workspace,
 /// errors, NaN.
 
-#include "collective/reduce_scatter_matrix.hpp"
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
 
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/checked.hpp>
@@ -61,39 +65,6 @@ TEST_CASE("reduce-scatter: each rank ends with exactly its own slice of the sum,
             }
             REQUIRE(difference(sums[r], sum) == "");
             REQUIRE(difference(means[r], mean) == "");
-        }
-    }
-}
-
-TEST_CASE("reduce-scatter: in place") {
-    for (const node_map& map : node_maps()) {
-        for (const int chunks : {1, 3}) {
-            for (const bool accumulate : {false, true}) {
-                INFO(map.name << ", chunks " << chunks << ", accumulate " << accumulate);
-                const std::size_t n = 3001;
-                const zeropp::reduce_options options{.chunks = chunks, .accumulate = accumulate};
-                const auto ranks = at(map.ranks());
-                const results_by_rank fulls = gradients<float>(map.ranks(), n, 2);
-                results_by_rank after = fulls;
-                on_ranks(map.ranks(), "reduce-scatter in place", [&](zeropp::thread_transport& transport) {
-                    zeropp::communicator comm(map.topology(), transport);
-                    const auto r = at(comm.rank());
-                    const std::size_t begin = reference::slice_begin(n, ranks, r);
-                    const std::size_t end = reference::slice_begin(n, ranks, r + 1);
-                    const auto shard = std::span<float>(after[r]).subspan(begin, end - begin);
-                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, after[r],
-                                                                  shard, options);
-                });
-                for (std::size_t r = 0; r != ranks; ++r) {
-                    const auto held = accumulate ? reference::slice_of(fulls[r], ranks, r) : std::vector<float>();
-                    const reference::reduced reduced = reference::reduce_scattered(
-                        map.node_of_rank, fulls, r, described(int8), described(int4), false, held, reference::fp32);
-                    std::vector<float> expected = fulls[r];
-                    std::copy(reduced.shard.begin(), reduced.shard.end(),
-                              expected.begin() + static_cast<std::ptrdiff_t>(reference::slice_begin(n, ranks, r)));
-                    REQUIRE(difference(after[r], expected) == "");
-                }
-            }
         }
     }
 }

@@ -7,7 +7,7 @@
 
 #include <zeropp/elastic/survivors.hpp>
 #include <zeropp/layout/tensor_list.hpp>
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <algorithm>

@@ -8,7 +8,6 @@
 
 #include <mpi.h>
 
-#include <string>
 #include <vector>
 
 namespace collective_test {

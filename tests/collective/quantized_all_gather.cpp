@@ -25,26 +25,6 @@ std::size_t workspace_for(const zeropp::two_level& nodes, std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("all-gather: the shard may lie inside full, at its own place or another") {
-    const std::vector<float> tensor = tensor_of(elements, reference::fp32, 1);
-    const std::vector<float> expected = reference::gathered(tensor, 4, described(int8), reference::fp32);
-    for (const bool own_place : {true, false}) {
-        std::vector<std::vector<float>> results(4);
-        on_ranks(4, "all-gather in place", [&](zeropp::thread_transport& transport) {
-            zeropp::communicator comm(zeropp::two_level(2, 2), transport);
-            const auto r = at(comm.rank());
-            const std::vector<float> mine = reference::slice_of(tensor, 4, r);
-            const std::size_t place = own_place ? reference::slice_begin(elements, 4, r) : 17;
-            std::vector<float>& full = results[r];
-            full.assign(elements, -1.0f);
-            std::copy(mine.begin(), mine.end(), full.begin() + static_cast<std::ptrdiff_t>(place));
-            const auto shard = std::span<const float>(full).subspan(place, mine.size());
-            zeropp::quantized_all_gather(host{}, comm, int8, shard, full);
-        });
-        for (const auto& result : results) REQUIRE(difference(result, expected) == "");
-    }
-}
-
 TEST_CASE("all-gather: a flat topology, a queue, views and the allocating overload give the same bits") {
     const std::vector<float> tensor = tensor_of(elements, reference::fp32, 2);
     const std::vector<float> expected = reference::gathered(tensor, 3, described(int8), reference::fp32);

@@ -72,29 +72,6 @@ TEST_CASE("all-gather: chunks and executions do not show in the bits") {
     }
 }
 
-TEST_CASE("all-gather: the shard may lie anywhere in full, whatever the chunks") {
-    const std::size_t n = 4000;
-    const std::vector<float> tensor = tensor_of(n, reference::fp32, 1);
-    const std::vector<float> expected = reference::gathered(tensor, 4, described(int4), reference::fp32);
-    // At once, in the order of the calls: a chunk that overwrites the shard too early always does.
-    const zeropp::host at_once;
-    for (const std::size_t place : {0u, 700u, 999u, 1000u, 3000u}) {
-        std::vector<std::vector<float>> results(4, std::vector<float>(n));
-        on_ranks(4, "all-gather in place and in chunks", [&](zeropp::thread_transport& transport) {
-            zeropp::communicator comm(zeropp::two_level(2, 2), transport);
-            std::vector<float>& full = results[at(comm.rank())];
-            const auto shard = std::span(full).subspan(place, n / 4);
-            std::ranges::copy(reference::slice_of(tensor, 4, at(comm.rank())), shard.begin());
-            const zeropp::gather_options options{.chunks = 5};
-            zeropp::workspace<zeropp::host_space> scratch(
-                zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, n, options));
-            zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host>{at_once, at_once}, comm, int4, shard, full,
-                                         options, scratch.view());
-        });
-        for (const auto& result : results) REQUIRE(difference(result, expected) == "");
-    }
-}
-
 TEST_CASE("all-gather: fewer than one chunk is an error") {
     const auto errors = errors_on_ranks(2, "all-gather in no chunks", [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(zeropp::two_level(1, 2), transport);

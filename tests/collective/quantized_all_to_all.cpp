@@ -42,7 +42,7 @@ std::vector<float> expected_on(std::size_t rank, std::size_t part, std::size_t r
     for (std::size_t r = 0; r != ranks; ++r) {
         const std::vector<float> whole = sent_by(part, ranks, r);
         const auto first = whole.begin() + static_cast<std::ptrdiff_t>(part * rank);
-        const auto through = q.through({first, first + static_cast<std::ptrdiff_t>(part)}).values;
+        const auto through = q.through({first, first + static_cast<std::ptrdiff_t>(part)});
         all.insert(all.end(), through.begin(), through.end());
     }
     return all;

@@ -158,7 +158,7 @@ void check_list(int seed, const IntraNode& intra_node, bool all_own = true, cons
                 return updated<T>(slice, of.slice_of(stored[step - 1][t], ranks, r), 1, int4);
             }));
             gathered[step].push_back(by_slices(of, ranks, stored[step][t], [&](const auto& slice, std::size_t) {
-                const std::vector<float> through = described(intra_node).through(slice).values;
+                const std::vector<float> through = described(intra_node).through(slice);
                 return widened(narrowed<T>(through).data(), slice.size());
             }));
         }

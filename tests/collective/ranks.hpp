@@ -22,8 +22,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -106,6 +104,14 @@ inline std::vector<float> tensor_of(std::size_t n, const reference::floating_for
         values.push_back(static_cast<float>(format.rounded(x)));
     }
     return values;
+}
+
+/// Every rank's tensor.
+template <class T>
+std::vector<std::vector<float>> gradients(int ranks, std::size_t n, std::uint64_t seed) {
+    std::vector<std::vector<float>> fulls;
+    for (int r = 0; r != ranks; ++r) fulls.push_back(tensor_of(n, format_of<T>, seed * 64 + at(r)));
+    return fulls;
 }
 
 /// An array between guards. `shift` moves it off its alignment, in bytes.

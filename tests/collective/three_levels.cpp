@@ -94,7 +94,7 @@ struct tensor_case {
                 append(feedback_two_shot[step],
                        reference::fed_back(mean, residuals[{3, owner, owner}], quantizers[3], storages[3]));
                 if (step != 0) continue;
-                append(two_shot, quantizers[3].through(mean).values);
+                append(two_shot, quantizers[3].through(mean));
                 std::size_t first = 0;
                 while (first != 2 && extents[first] == 1) ++first;
                 append(one_shot,

@@ -17,7 +17,6 @@
 #include <zeropp/transport/checked.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>

@@ -8,7 +8,6 @@
 #include <zeropp/execution/execution.hpp>
 
 #include <array>
-#include <cstddef>
 #include <memory>
 #include <numeric>
 #include <stdexcept>

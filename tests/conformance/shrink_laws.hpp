@@ -9,7 +9,6 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/transport.hpp>
 
-#include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <numeric>

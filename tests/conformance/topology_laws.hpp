@@ -4,7 +4,7 @@
 
 #include "support/catch.hpp"
 
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <cstddef>

@@ -6,8 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include "support/floating_format.hpp"
 #include "support/samples.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>

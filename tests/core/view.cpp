@@ -4,7 +4,6 @@
 
 #include <array>
 #include <concepts>
-#include <cstddef>
 #include <deque>
 #include <list>
 #include <span>

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
-#include <string>
 #include <utility>
 
 namespace {

@@ -16,7 +16,6 @@
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/transport/checked.hpp>
 
-#include <algorithm>
 #include <chrono>
 
 using namespace collective_test;

@@ -11,7 +11,6 @@
 #include <functional>
 #include <mutex>
 #include <set>
-#include <string>
 #include <thread>
 #include <vector>
 

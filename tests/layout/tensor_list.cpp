@@ -84,7 +84,7 @@ void check_gather(int seed, const Q& q) {
         const auto tensor = values_of(tensors[t], t, 0, format_of<T>);
         std::vector<float> expected;
         for (std::size_t r = 0; r != ranks; ++r) {
-            for (const float x : described(q).through(tensors[t].slice_of(tensor, ranks, r)).values) {
+            for (const float x : described(q).through(tensors[t].slice_of(tensor, ranks, r))) {
                 expected.push_back(static_cast<float>(format_of<T>.rounded(x)));
             }
         }
@@ -110,7 +110,7 @@ std::vector<float> reduced_slice(const node_map& map, const drawn_tensor& t, std
         std::copy(slice.begin(), slice.end(), full.begin() + static_cast<std::ptrdiff_t>(r * n));
         fulls.push_back(full);
     }
-    return reference::reduce_scattered(map.node_of_rank, fulls, r, intra_node, inter_node, mean, {}, element).shard;
+    return reference::reduce_scattered(map.node_of_rank, fulls, r, intra_node, inter_node, mean, {}, element);
 }
 
 template <class T, class Execution, class IntraNode, class InterNode>
@@ -175,7 +175,7 @@ void check_reductions(int seed, const IntraNode& intra_node, const InterNode& in
                                         element);
             };
             REQUIRE(difference(slices[r][t], of(format_of<T>)) == "");
-            for (const float x : described(intra_node).through(of(reference::fp32)).values) {
+            for (const float x : described(intra_node).through(of(reference::fp32))) {
                 whole.push_back(static_cast<float>(format_of<T>.rounded(x)));
             }
         }

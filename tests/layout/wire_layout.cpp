@@ -10,7 +10,6 @@
 #include "support/toy_quantizer.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace {

@@ -15,7 +15,7 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checked.hpp>

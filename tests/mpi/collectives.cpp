@@ -38,14 +38,14 @@ TEST_CASE("collectives on MPI: chunks on two threads of each rank have the refer
                                                           described(known::inter_node), true, {}, reference::fp32);
         const zeropp::host_queue intra_node, inter_node;
         const zeropp::pipeline<zeropp::host_queue> both{intra_node, inter_node};
-        guarded<float> full(n), shard(expected.shard.size());
+        guarded<float> full(n), shard(expected.size());
         zeropp::quantized_all_gather(both, comm, known::intra_node, reference::slice_of(fulls[0], ranks, r),
                                      full.view(), {.chunks = 3});
         zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{known::intra_node, known::inter_node},
                                                       fulls[r], shard.view(), known::options);
         intra_node.wait();
         CHECK(difference(full.values(), reference::gathered(fulls[0], ranks, int8, reference::fp32)) == "");
-        CHECK(difference(shard.values(), expected.shard) == "");
+        CHECK(difference(shard.values(), expected) == "");
         CHECK(full.intact());
         CHECK(shard.intact());
     }

@@ -16,8 +16,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>

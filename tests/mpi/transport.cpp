@@ -1,4 +1,3 @@
-#include "conformance/counting_laws.hpp"
 #include "conformance/decorators.hpp"
 #include "conformance/delivery_laws.hpp"
 #include "conformance/error_laws.hpp"
@@ -55,15 +54,6 @@ void obeys_the_laws() {
     });
 }
 
-template <class Decorator>
-void compares() {
-    on_every_rank([](mpi_transport& base, expectations& expect) {
-        auto world = Decorator::wrap(std::move(base));
-        compares_calls(world, expect);
-        compares_calls_in_splits(world, expect);
-    });
-}
-
 /// Maps of as many ranks as there are.
 std::vector<std::vector<int>> maps_of_the_world() {
     const std::vector<std::vector<int>> all{{0},
@@ -93,35 +83,20 @@ std::vector<std::vector<int>> maps_of_the_world() {
 
 TEST_CASE("mpi_transport obeys the laws of transports", "[mpi][transport]") { obeys_the_laws<plain>(); }
 
-TEST_CASE("counting over MPI obeys the laws of transports", "[mpi][transport][counting]") { obeys_the_laws<counted>(); }
-
-TEST_CASE("checked over MPI obeys the laws of transports", "[mpi][transport][checked]") { obeys_the_laws<checking>(); }
-
 TEST_CASE("checked<counting> over MPI obeys the laws of transports", "[mpi][transport][checked]") {
     obeys_the_laws<both<checking, counted>>();
 }
 
-TEST_CASE("counting<checked> over MPI obeys the laws of transports", "[mpi][transport][counting]") {
-    obeys_the_laws<both<counted, checking>>();
-}
-
 TEST_CASE("checked over MPI throws the same text on every rank where calls differ", "[mpi][transport][checked]") {
-    compares<checking>();
-    compares<both<checking, counted>>();
-    compares<both<counted, checking>>();
-}
-
-TEST_CASE("counting over MPI counts every byte on the link it crosses", "[mpi][transport][counting]") {
-    REQUIRE_FALSE(maps_of_the_world().empty());
-    for (const std::vector<int>& map : maps_of_the_world()) {
-        on_every_rank([&](mpi_transport& base, expectations& expect) {
-            zeropp::counting world(std::move(base), two_level(std::span<const int>(map)));
-            counts_exactly(world, map, expect);
-        });
-    }
+    on_every_rank([](mpi_transport& base, expectations& expect) {
+        auto world = checking::wrap(std::move(base));
+        compares_calls(world, expect);
+        compares_calls_in_splits(world, expect);
+    });
 }
 
 TEST_CASE("communicator over MPI connects groups and counterparts", "[mpi][transport][communicator]") {
+    REQUIRE_FALSE(maps_of_the_world().empty());
     for (const std::vector<int>& map : maps_of_the_world()) {
         on_every_rank([&](mpi_transport& base, expectations& expect) {
             joins(two_level(std::span<const int>(map)), std::move(base), expect);
@@ -130,16 +105,6 @@ TEST_CASE("communicator over MPI connects groups and counterparts", "[mpi][trans
     on_every_rank([](mpi_transport& base, expectations& expect) {
         const zeropp::flat everyone(base.size());
         joins(everyone, std::move(base), expect);
-    });
-}
-
-TEST_CASE("communicator over MPI refuses a topology of another size", "[mpi][transport][communicator]") {
-    on_every_rank([](mpi_transport& base, expectations& expect) {
-        const int size = base.size();
-        const auto make = [&] { zeropp::communicator(two_level(size + 1, 1), std::move(base)); };
-        expect.equal(thrown<zeropp::precondition_error>(make), "communicator: expected a topology of the transport's " +
-                                                                   std::to_string(size) + " ranks, given one of " +
-                                                                   std::to_string(size + 1));
     });
 }
 

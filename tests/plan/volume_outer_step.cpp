@@ -8,10 +8,8 @@
 #include <zeropp/plan/step.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
-#include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
-
-#include <cstdint>
 
 using namespace plan_test;
 

@@ -5,7 +5,6 @@
 #include "machine.hpp"
 #include "simt/cuda_doubles.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

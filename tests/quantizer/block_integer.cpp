@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <tuple>
 #include <vector>
 
 namespace {

@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

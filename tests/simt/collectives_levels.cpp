@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace zeropp_test::simt {

@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -621,14 +620,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
     });
 }
 
-cudaError_t cudaDeviceSynchronize() {
-    return simt::entry_point("cudaDeviceSynchronize", [](device& d) {
-        // A copy: while one waits for another thread, that one may create streams and destroy them.
-        for (const auto& [handle, stream] : std::map(d.streams)) d.complete(*stream);
-        return d.status;
-    });
-}
-
 cudaError_t cudaGetLastError() {
     const cudaError_t last = cudaPeekAtLastError();
     simt::last_error = cudaSuccess;
@@ -782,9 +773,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return simt::create_stream("cudaStreamCreate", stream); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     return simt::create_stream("cudaStreamCreateWithFlags", stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-    return simt::create_stream("cudaStreamCreateWithPriority", stream);
 }
 
 #if CUDART_VERSION >= 12080

@@ -82,12 +82,6 @@ inline void __syncthreads(const std::source_location& where = std::source_locati
 }
 
 /// No other thread runs meanwhile.
-inline unsigned atomicMax(unsigned* to, unsigned value) {
-    const unsigned before = *to;
-    if (value > before) *to = value;
-    return before;
-}
-
 inline unsigned atomicOr(unsigned* to, unsigned bits) {
     const unsigned before = *to;
     *to = before | bits;

@@ -2,6 +2,7 @@
 
 #include "simt/device.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/core/workspace.hpp>
@@ -22,17 +23,6 @@ void enqueue(const cuda_stream& exec, std::function<void()> f) {
     zeropp::detail::launch(exec, 1, 1, [f = std::move(f)] {
         if (threadIdx.x == 0) f();
     });
-}
-
-/// The text of the cuda_error that `call` throws.
-template <class Call>
-std::string thrown(Call call) {
-    try {
-        call();
-    } catch (const zeropp::cuda_error& e) {
-        return e.what();
-    }
-    return "nothing thrown";
 }
 
 }  // namespace
@@ -219,10 +209,10 @@ TEST_CASE("cuda_stream: every call that fails is raised with CUDA's own text", "
     const simt::device_array<int> memory(4);
     const auto fails_in = [](const std::string& entry_point, auto call) {
         simt::fail_next(entry_point, cudaErrorIllegalAddress);
-        const std::string text = thrown(call);
+        const std::string text = zeropp_test::thrown<zeropp::cuda_error>(call);
         simt::recover();
         return text == entry_point + ": cudaErrorIllegalAddress, an illegal memory access was encountered" &&
-               thrown(call) == "nothing thrown";
+               zeropp_test::thrown<zeropp::cuda_error>(call) == "<nothing thrown>";
     };
     CHECK(fails_in("cudaGetDevice", [&] { cuda_stream(exec.native()); }));
 #if CUDART_VERSION >= 12080

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 namespace zeropp_test::kernels {}

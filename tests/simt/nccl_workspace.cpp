@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace simt = zeropp_test::simt;

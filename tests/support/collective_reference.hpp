@@ -51,29 +51,17 @@ struct quantizer {
         }
     }
 
-    /// Values after one message, and the largest possible error of each.
-    struct outcome {
-        std::vector<float> values;
-        std::vector<double> error;
-    };
-    outcome through(const std::vector<float>& values) const {
-        outcome result;
+    /// Values after one message.
+    std::vector<float> through(const std::vector<float>& values) const {
+        std::vector<float> result;
         for (std::size_t begin = 0; begin < values.size(); begin += format.block_size) {
             const std::size_t n = std::min(format.block_size, values.size() - begin);
             const auto params =
                 format.lossless() ? zeropp_test::reference_format::parameters{} : format.fit(&values[begin], n);
-            const double steps_off = format.how == zeropp_test::scheme::signed_absmax ? 1.0 : 0.5;
             for (std::size_t i = begin; i != begin + n; ++i) {
-                const auto x = static_cast<double>(values[i]);
-                if (format.lossless()) {
-                    result.values.push_back(static_cast<float>(format.stored.rounded(x)));
-                    result.error.push_back(std::fabs(format.stored.rounded(x) - x));
-                    continue;
-                }
-                result.values.push_back(format.decode(format.encode(values[i], params), params));
-                // The step and the value also have float's own rounding.
-                const double step = std::fabs(static_cast<double>(params.step));
-                result.error.push_back(step * steps_off * (1 + 1e-3) + std::fabs(x) * 1e-6);
+                result.push_back(format.lossless()
+                                     ? static_cast<float>(format.stored.rounded(static_cast<double>(values[i])))
+                                     : format.decode(format.encode(values[i], params), params));
             }
         }
         return result;
@@ -131,40 +119,28 @@ inline std::vector<float> gathered(const std::vector<float>& tensor, std::size_t
                                    const floating_format& element) {
     std::vector<float> full;
     for (std::size_t r = 0; r != ranks; ++r) {
-        for (const float x : q.through(slice_of(tensor, ranks, r)).values) {
+        for (const float x : q.through(slice_of(tensor, ranks, r))) {
             full.push_back(static_cast<float>(element.rounded(x)));
         }
     }
     return full;
 }
 
-/// Result of a reduce-scatter on one rank.
-struct reduced {
-    std::vector<float> shard;   // as the collective defines it, to the bit
-    std::vector<double> exact;  // sum or mean without quantization, including the previous value
-    std::vector<double> error;  // largest distance from `exact` by quantization, before rounding to the element type
-};
-
 /// Shard of rank `rank` if rank r contributes fulls[r]. Adds to `previous`, the shard's old values, unless that is
 /// empty.
-inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
-                                std::size_t rank, const quantizer& intra_node, const quantizer& inter_node, bool mean,
-                                const std::vector<float>& previous, const floating_format& element) {
+inline std::vector<float> reduce_scattered(const std::vector<int>& node_of_rank,
+                                           const std::vector<std::vector<float>>& fulls, std::size_t rank,
+                                           const quantizer& intra_node, const quantizer& inter_node, bool mean,
+                                           const std::vector<float>& previous, const floating_format& element) {
     const auto nodes = nodes_of(node_of_rank);
     const std::size_t ranks = node_of_rank.size();
     const std::size_t n = slice_of(fulls[0], ranks, rank).size();
     std::vector<float> total;
-    reduced result{{}, std::vector<double>(n), std::vector<double>(n)};
     for (const std::vector<int>& node : nodes) {
         std::vector<float> of_node;
         for (const int r : node) {
             std::vector<float> own = slice_of(fulls[static_cast<std::size_t>(r)], ranks, rank);
-            for (std::size_t i = 0; i != n; ++i) result.exact[i] += static_cast<double>(own[i]);
-            if (has_intra_node_hop(nodes)) {
-                const quantizer::outcome sent = intra_node.through(own);
-                own = sent.values;
-                for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
-            }
+            if (has_intra_node_hop(nodes)) own = intra_node.through(own);
             if (of_node.empty()) {
                 of_node = own;
             } else {
@@ -174,11 +150,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
                 }
             }
         }
-        if (nodes.size() > 1) {
-            const quantizer::outcome sent = inter_node.through(of_node);
-            of_node = sent.values;
-            for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
-        }
+        if (nodes.size() > 1) of_node = inter_node.through(of_node);
         if (total.empty()) {
             total = of_node;
         } else {
@@ -188,14 +160,13 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
         }
     }
     const double divisor = mean ? static_cast<double>(ranks) : 1.0;
+    std::vector<float> shard;
     for (std::size_t i = 0; i != n; ++i) {
         const double was = previous.empty() ? 0.0 : static_cast<double>(previous[i]);
         const double value = single(static_cast<double>(total[i]) / divisor);
-        result.shard.push_back(static_cast<float>(element.rounded(previous.empty() ? value : single(was + value))));
-        result.exact[i] = result.exact[i] / divisor + was;
-        result.error[i] /= divisor;
+        shard.push_back(static_cast<float>(element.rounded(previous.empty() ? value : single(was + value))));
     }
-    return result;
+    return shard;
 }
 
 /// Result of an all-reduce on every rank: one-shot if `gathers`, else two-shot.
@@ -213,8 +184,7 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
             for (std::size_t i = 0; i != largest_of(nodes); ++i) {
                 for (const std::vector<int>& node : nodes) {
                     if (i >= node.size()) continue;
-                    const auto sent =
-                        first.through(slice_of(fulls[static_cast<std::size_t>(node[i])], ranks, r)).values;
+                    const auto sent = first.through(slice_of(fulls[static_cast<std::size_t>(node[i])], ranks, r));
                     if (sum.empty()) {
                         sum = sent;
                     } else {
@@ -224,8 +194,8 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
             }
             for (float& x : sum) x = mean ? x / static_cast<float>(ranks) : x;
         } else {
-            const auto shard = reduce_scattered(node_of_rank, fulls, r, intra_node, inter_node, mean, {}, fp32).shard;
-            sum = back.through(shard).values;
+            const auto shard = reduce_scattered(node_of_rank, fulls, r, intra_node, inter_node, mean, {}, fp32);
+            sum = back.through(shard);
         }
         for (const float x : sum) result.push_back(static_cast<float>(element.rounded(x)));
     }
@@ -246,12 +216,12 @@ inline std::vector<float> fed_back(const std::vector<float>& values, std::vector
                                    const quantizer& storage) {
     residual.resize(values.size());
     const std::vector<float> whole = added(values, residual);
-    const std::vector<float> arrived = q.through(whole).values;
+    const std::vector<float> arrived = q.through(whole);
     for (std::size_t i = 0; i != values.size(); ++i) {
         const double error = single(static_cast<double>(whole[i]) - static_cast<double>(arrived[i]));
         if (std::isfinite(error)) residual[i] = static_cast<float>(error);
     }
-    residual = storage.through(residual).values;
+    residual = storage.through(residual);
     return arrived;
 }
 
@@ -288,8 +258,8 @@ inline std::vector<float> gathered_sum(const std::vector<std::vector<float>>& pa
         ranks = further;
         stride *= extent;
     }
-    std::vector<float> sum = q.through(parts[0]).values;
-    for (std::size_t i = 1; i != ranks.size(); ++i) sum = added(sum, q.through(parts[ranks[i]]).values);
+    std::vector<float> sum = q.through(parts[0]);
+    for (std::size_t i = 1; i != ranks.size(); ++i) sum = added(sum, q.through(parts[ranks[i]]));
     return sum;
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <source_location>
 #include <string>
+#include <string_view>
 
 namespace zeropp_test {
 
@@ -66,5 +67,8 @@ std::string thrown(Call&& call) {
     }
     return "<nothing thrown>";
 }
+
+/// True if `part` stands in `text`.
+inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace zeropp_test

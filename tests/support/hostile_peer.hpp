@@ -4,11 +4,9 @@
 
 #include <zeropp/execution/execution.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace zeropp_test {

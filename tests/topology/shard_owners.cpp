@@ -6,7 +6,6 @@
 #include <zeropp/topology/flat.hpp>
 
 #include <span>
-#include <string>
 #include <vector>
 
 namespace {

@@ -5,7 +5,6 @@
 
 #include <zeropp/elastic/partners.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 

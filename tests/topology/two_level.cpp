@@ -5,7 +5,6 @@
 #include "support/expectations.hpp"
 
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 
 #include <cstddef>
@@ -136,8 +135,6 @@ TEST_CASE("a smaller group serves the columns of larger ones in rounds", "[topol
     CHECK(zeropp::rounds_of(t, 2).served(1) == 3);
     CHECK(zeropp::group_sizes_text(t) == "3 groups of 3, 5, 2 ranks");
     CHECK(zeropp::group_sizes_text(two_level(2, 4)) == "2 groups of 4 ranks");
-    CHECK(zeropp::has_same_groups(t, t));
-    CHECK_FALSE(zeropp::has_same_groups(t, two_level::of_nodes({5, 3, 2})));
     CHECK(thrown<zeropp::precondition_error>([&] { zeropp::peer_ranks(t, 1, 0); }) ==
           "peer_ranks: expected groups of equal size, given 3 groups of 3, 5, 2 ranks");
     CHECK(zeropp::peer_ranks(two_level(2, 3), 1, 1) == ranks{1, 4});

@@ -8,7 +8,6 @@
 
 #include <exception>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 using zeropp::operation;

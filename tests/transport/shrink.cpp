@@ -23,7 +23,6 @@
 #include <zeropp/transport/thread_group.hpp>
 #include <zeropp/transport/threads.hpp>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace {

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numbers>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "pass.hpp"
 #include "random.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 #include "support/host_targets.hpp"
 
 namespace {
@@ -24,6 +24,8 @@ namespace {
 using zero3_gpt::model;
 using zero3_gpt::model_config;
 using zero3_gpt::vocabulary;
+using zeropp_test::contains;
+using zeropp_test::thrown;
 
 using pass = zero3_gpt::pass<zero3_gpt::host_device>;
 
@@ -199,17 +201,6 @@ struct experiment {
 };
 
 constexpr model_config tiny{.layers = 2, .heads = 2, .width = 8, .context = 5};
-
-std::string message_of(auto action) {
-    try {
-        action();
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-    return "";
-}
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
@@ -449,21 +440,24 @@ TEST_CASE("the vectorised exponential keeps close to std::exp", "[zero3_gpt][mod
 }
 
 TEST_CASE("a wrong call says what was expected", "[zero3_gpt][model]") {
-    CHECK(contains(message_of([] { model{{.layers = 0}}; }), "layers is 0, allowed are 1 to"));
-    CHECK(contains(message_of([] { model{{.heads = -1}}; }), "heads is -1"));
-    CHECK(contains(message_of([] { model{{.width = 20000}}; }), "width is 20000"));
-    CHECK(contains(message_of([] { model{{.context = 0}}; }), "context is 0"));
-    CHECK(contains(message_of([] { model{{.heads = 3, .width = 64}}; }), "multiples of heads, which is 3"));
+    CHECK(contains(thrown<std::logic_error>([] { model{{.layers = 0}}; }), "layers is 0, allowed are 1 to"));
+    CHECK(contains(thrown<std::logic_error>([] { model{{.heads = -1}}; }), "heads is -1"));
+    CHECK(contains(thrown<std::logic_error>([] { model{{.width = 20000}}; }), "width is 20000"));
+    CHECK(contains(thrown<std::logic_error>([] { model{{.context = 0}}; }), "context is 0"));
+    CHECK(
+        contains(thrown<std::logic_error>([] { model{{.heads = 3, .width = 64}}; }), "multiples of heads, which is 3"));
 
     experiment trial{tiny};
-    CHECK(contains(message_of([&] { pass{device, trial.network, 0}; }), "largest_batch is 0"));
-    CHECK(contains(message_of([&] { trial.network.initialise(1, 0, trial.weights[0]); }), "unit 1 has"));
-    CHECK(contains(message_of([&] { (void)trial.network.unit_parameters(4); }), "unit is 4, allowed are 0 to 3"));
+    CHECK(contains(thrown<std::logic_error>([&] { pass{device, trial.network, 0}; }), "largest_batch is 0"));
+    CHECK(contains(thrown<std::logic_error>([&] { trial.network.initialise(1, 0, trial.weights[0]); }), "unit 1 has"));
+    CHECK(contains(thrown<std::logic_error>([&] { (void)trial.network.unit_parameters(4); }),
+                   "unit is 4, allowed are 0 to 3"));
 
     pass batch{device, trial.network, 2};
-    CHECK(contains(message_of([&] { batch.forward(0, trial.weights[0]); }), "expected begin"));
+    CHECK(contains(thrown<std::logic_error>([&] { batch.forward(0, trial.weights[0]); }), "expected begin"));
     trial.tokens.pop_back();
-    CHECK(contains(message_of([&] { batch.begin(trial.tokens, trial.targets); }), "9 tokens and 10 targets"));
+    CHECK(contains(thrown<std::logic_error>([&] { batch.begin(trial.tokens, trial.targets); }),
+                   "9 tokens and 10 targets"));
     trial.targets.pop_back();
     CHECK_THROWS_AS(batch.begin(trial.tokens, trial.targets), std::invalid_argument);
     const experiment larger{tiny, 3};
@@ -472,11 +466,14 @@ TEST_CASE("a wrong call says what was expected", "[zero3_gpt][model]") {
     const experiment valid{tiny};
     batch.begin(valid.tokens, valid.targets);
     CHECK_THROWS_AS(batch.loss(), std::logic_error);
-    CHECK(contains(message_of([&] { batch.forward(1, trial.weights[1]); }), "expected forward of unit 0, given"));
-    CHECK(contains(message_of([&] { batch.forward(0, trial.weights[1]); }), "unit 0 has 2088 parameters, given 872"));
+    CHECK(contains(thrown<std::logic_error>([&] { batch.forward(1, trial.weights[1]); }),
+                   "expected forward of unit 0, given"));
+    CHECK(contains(thrown<std::logic_error>([&] { batch.forward(0, trial.weights[1]); }),
+                   "unit 0 has 2088 parameters, given 872"));
     for (int unit = 0; unit < 4; ++unit) batch.forward(unit, experiment::of(trial.weights, unit));
     CHECK_NOTHROW(batch.loss());
-    CHECK(contains(message_of([&] { batch.backward(2, trial.weights[2], trial.gradients[2]); }),
+    CHECK(contains(thrown<std::logic_error>([&] { batch.backward(2, trial.weights[2], trial.gradients[2]); }),
                    "expected backward of unit 3"));
-    CHECK(contains(message_of([&] { batch.backward(3, trial.weights[3], trial.gradients[2]); }), "gradient elements"));
+    CHECK(contains(thrown<std::logic_error>([&] { batch.backward(3, trial.weights[3], trial.gradients[2]); }),
+                   "gradient elements"));
 }

@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
 using zero3_gpt::text;
+using zeropp_test::contains;
+using zeropp_test::thrown;
 using bytes = std::vector<std::uint8_t>;
 
 /// A folder of its own for one test.
@@ -52,17 +55,6 @@ std::string counting_text(std::size_t size) {
     for (std::size_t i = 0; i < size; ++i) result[i] = static_cast<char>((i / 4) >> (8 * (i % 4)));
     return result;
 }
-
-std::string message_of(auto action) {
-    try {
-        action();
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-    return "";
-}
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
@@ -193,10 +185,11 @@ TEST_CASE("a text comes from a file", "[zero3_gpt][text]") {
     CHECK(zero3_gpt::read_text(folder.write("some.txt", content)) == content);
     CHECK(zero3_gpt::read_text(folder.write("empty.txt", "")).empty());
 
-    const std::string missing = message_of([&] { (void)zero3_gpt::read_text(folder.path() / "missing.txt"); });
+    const std::string missing =
+        thrown<std::runtime_error>([&] { (void)zero3_gpt::read_text(folder.path() / "missing.txt"); });
     CHECK(contains(missing, "missing.txt"));
     CHECK(contains(missing, "No such file"));
-    CHECK(contains(message_of([&] { (void)zero3_gpt::read_text(folder.path()); }), "is a folder"));
+    CHECK(contains(thrown<std::runtime_error>([&] { (void)zero3_gpt::read_text(folder.path()); }), "is a folder"));
 }
 
 TEST_CASE("each distinct licence is read once, in the order of names", "[zero3_gpt][text]") {
@@ -212,22 +205,24 @@ TEST_CASE("each distinct licence is read once, in the order of names", "[zero3_g
 
 TEST_CASE("without licences the message offers --text", "[zero3_gpt][text]") {
     const temporary_folder folder;
-    const std::string empty = message_of([&] { (void)zero3_gpt::read_licences(folder.path()); });
+    const std::string empty = thrown<std::runtime_error>([&] { (void)zero3_gpt::read_licences(folder.path()); });
     CHECK(contains(empty, folder.path().string()));
     CHECK(contains(empty, "--text FILE"));
-    const std::string missing = message_of([&] { (void)zero3_gpt::read_licences(folder.path() / "none"); });
+    const std::string missing =
+        thrown<std::runtime_error>([&] { (void)zero3_gpt::read_licences(folder.path() / "none"); });
     CHECK(contains(missing, "No such file"));
     CHECK(contains(missing, "--text FILE"));
 }
 
 TEST_CASE("a text that is too short says how long it must be", "[zero3_gpt][text]") {
     CHECK_NOTHROW(text{std::string(20 * 65, 'x'), 64});
-    const std::string message = message_of([] { text{std::string(20 * 65 - 1, 'x'), 64}; });
+    const std::string message = thrown<std::logic_error>([] { text{std::string(20 * 65 - 1, 'x'), 64}; });
     CHECK(contains(message, "1299 bytes"));
     CHECK(contains(message, "at least 1300"));
     CHECK_THROWS_AS((text{"abc", 0}), std::invalid_argument);
 
     const text corpus{std::string(20 * 65, 'x'), 64};
     bytes room(63);
-    CHECK(contains(message_of([&] { corpus.sample_batch(0, 0, 0, 1, room, room); }), "given room for 63 tokens"));
+    CHECK(contains(thrown<std::logic_error>([&] { corpus.sample_batch(0, 0, 0, 1, room, room); }),
+                   "given room for 63 tokens"));
 }

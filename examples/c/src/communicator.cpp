@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace zeropp_c {
 namespace {

@@ -8,20 +8,14 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
-#include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/topology/topology.hpp>
-#include <zeropp/transport/communicator.hpp>
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <string>
-#include <type_traits>
 
 namespace zeropp {
 

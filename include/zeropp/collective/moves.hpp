@@ -6,10 +6,8 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/core/config.hpp>
-#include <zeropp/core/element.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
@@ -26,21 +24,6 @@
 #include <type_traits>
 
 namespace zeropp::detail {
-
-/// Function of an index i that stores from[i] in to[i], converted through float if types differ.
-template <class From, class To>
-struct convert {
-    const From* from;
-    To* to;
-
-    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
-        if constexpr (std::is_same_v<From, To>) {
-            to[i] = from[i];
-        } else {
-            to[i] = element_traits<To>::from_float(element_traits<From>::to_float(from[i]));
-        }
-    }
-};
 
 /// Address of an array operand, which is a single tensor without gaps.
 template <class T, class Space>

@@ -4,7 +4,6 @@
 
 #include <zeropp/core/text.hpp>
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,13 +8,11 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/topology/topology.hpp>
-#include <zeropp/transport/communicator.hpp>
 
 #include <array>
 #include <cstddef>

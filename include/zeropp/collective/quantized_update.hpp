@@ -11,7 +11,6 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/operands.hpp>

@@ -4,12 +4,10 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/kept_messages.hpp>
-#include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/wire_format.hpp>

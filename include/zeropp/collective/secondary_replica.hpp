@@ -177,9 +177,9 @@ public:
         const int group = ranks.group_of(rank), index = ranks.index_of(rank);
         const bool same_places = owners_.digest_of_all() == topology_digest(ranks);
         if (same_places && group_ == group && index_ == index) return {};
+        const bool same_sizes = group_sizes_text(owners_.all()) == group_sizes_text(ranks);
         return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
-               place_text(group_, index_, owners_.all()) +
-               (!same_places && has_same_groups(owners_.all(), ranks) ? " in other places" : "");
+               place_text(group_, index_, owners_.all()) + (!same_places && same_sizes ? " in other places" : "");
     }
     /// Why `shard` cannot be this rank's shards, as "expected ..., given ..."; empty if it can be.
     template <class Operand>

@@ -21,11 +21,7 @@ struct half {
     constexpr ZEROPP_HOST_DEVICE explicit half(float x) : bits(from(x)) {}
 
     /// The half with the given bits.
-    static constexpr ZEROPP_HOST_DEVICE half from_bits(std::uint16_t bits) {
-        half h(0.0f);
-        h.bits = bits;
-        return h;
-    }
+    static constexpr ZEROPP_HOST_DEVICE half from_bits(std::uint16_t bits) { return __builtin_bit_cast(half, bits); }
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
         constexpr std::uint32_t rebias = 112u << 23;
@@ -63,9 +59,7 @@ struct bfloat16 {
 
     /// The bfloat16 with the given bits.
     static constexpr ZEROPP_HOST_DEVICE bfloat16 from_bits(std::uint16_t bits) {
-        bfloat16 b(0.0f);
-        b.bits = bits;
-        return b;
+        return __builtin_bit_cast(bfloat16, bits);
     }
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {

@@ -7,6 +7,7 @@
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
+#include <zeropp/core/config.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
@@ -16,17 +17,16 @@
 #include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
-#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -47,6 +47,21 @@ template <class T, class Space>
 std::string shard_problem_of(const list_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
     return operand.shard_problem(list_division(of, nullptr, 0, 0), rank);
 }
+
+/// Function of an index i that stores from[i] in to[i], converted through float if types differ.
+template <class From, class To>
+struct convert {
+    const From* from;
+    To* to;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        if constexpr (std::is_same_v<From, To>) {
+            to[i] = from[i];
+        } else {
+            to[i] = element_traits<To>::from_float(element_traits<From>::to_float(from[i]));
+        }
+    }
+};
 
 /// Moves the pieces of `plan` to their destinations, into the new shards `out`, chunk by chunk. In each chunk, the
 /// pieces from one rank are one message, and all ranks gather all messages. address(piece) is the address of a piece on

@@ -10,7 +10,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp {
 

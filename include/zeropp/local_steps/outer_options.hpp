@@ -2,7 +2,6 @@
 /// \file
 /// Options of training with local steps.
 
-#include <zeropp/core/config.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>

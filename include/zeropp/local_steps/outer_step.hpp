@@ -2,7 +2,6 @@
 /// \file
 /// The outer step of training with local steps: islands train by themselves and exchange their progress rarely.
 
-#include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
@@ -10,17 +9,13 @@
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/text.hpp>
-#include <zeropp/core/view.hpp>
-#include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/local_steps/outer_optimizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
-#include <concepts>
 #include <cstddef>
 #include <string>
-#include <type_traits>
 
 namespace zeropp {
 

@@ -3,7 +3,6 @@
 /// The quantizer that stores elements as numbers of an element type, such as bfloat16.
 
 #include <zeropp/core/element.hpp>
-#include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 /// \file
 /// The quantizers of a reduction, one for each hop.
 
-#include <zeropp/core/config.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
@@ -40,11 +39,8 @@ public:
     constexpr hops()
         requires(count > 0)
     = default;
-    constexpr explicit hops(const Quantizers&... by_level)
-        requires(count == 1)
-        : quantizers_(by_level...) {}
-    constexpr hops(const Quantizers&... by_level)
-        requires(count > 1)
+    constexpr explicit(count == 1) hops(const Quantizers&... by_level)
+        requires(count > 0)
         : quantizers_(by_level...) {}
 
     /// The quantizer of level `Level`.

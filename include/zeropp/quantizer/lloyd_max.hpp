@@ -208,7 +208,7 @@ public:
     /// Bound of |decode(encode(x)) - x|: the larger of |x| and the largest level.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float outermost = product(level(true, p), gain);
-        const float magnitude = magnitude_of(x);
+        const float magnitude = x < 0 ? -x : x;
         return magnitude > outermost ? magnitude : outermost;
     }
 
@@ -252,10 +252,6 @@ private:
         const std::uint32_t finite = (power / 4u + 87u) << 23 | mantissa_of(power % 4u);
         const std::uint32_t none = all_if(power == zeros) | all_if(power == not_a_number);
         return bits_float((finite & ~none) | (all_if(power == not_a_number) & float_bits(quiet_nan)));
-    }
-
-    static constexpr ZEROPP_HOST_DEVICE float magnitude_of(float x) noexcept {
-        return bits_float(float_bits(x) & 0x7fffffffu);
     }
 
     static constexpr ZEROPP_HOST_DEVICE float level(bool outer, const params& p) noexcept {

@@ -9,7 +9,6 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>

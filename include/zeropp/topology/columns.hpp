@@ -1,7 +1,9 @@
 #pragma once
 /// \file
-/// Columns of slots, and the ranks that serve them if nodes differ in size.
+/// Columns of slots, and the ranks that serve them if nodes differ in size. Lists of ranks, as a transport's `split`
+/// takes them.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -111,16 +113,6 @@ constexpr int sends_along(const Topology& ranks, int level, int rank) {
     return level == 0 ? served.rounds.count() * (served.rounds.ranks - 1) : served.size() * (extent(ranks, level) - 1);
 }
 
-/// True if both topologies have the same number of groups, each with the same number of ranks.
-template <topology A, topology B>
-constexpr bool has_same_groups(const A& a, const B& b) {
-    if (a.groups() != b.groups()) return false;
-    for (int g = 0; g != a.groups(); ++g) {
-        if (a.group_size(g) != b.group_size(g)) return false;
-    }
-    return true;
-}
-
 /// Number of ranks in each group in words: "3 groups of 8 ranks" or "3 groups of 8, 8, 7 ranks".
 template <topology Topology>
 std::string group_sizes_text(const Topology& ranks) {
@@ -141,6 +133,29 @@ std::vector<int> column_ranks(const Topology& ranks, int column) {
         const column_rounds rounds = rounds_of(ranks, g);
         members.push_back(ranks.rank_of(g, column - rounds.first(column / rounds.ranks)));
     }
+    return members;
+}
+
+/// `rank` and its peers along `level`, in the order of their coordinates. Level 0 gives the ranks of the group of
+/// `rank`, by index; level 1 of two gives `rank` and its counterparts, by group. Throws precondition_error unless
+/// `rank` and `level` exist; for levels from 1 on also if groups differ in size, because some ranks then have no
+/// counterpart.
+template <topology Topology>
+std::vector<int> peer_ranks(const Topology& ranks, int level, int rank) {
+    detail::existing_rank("peer_ranks", ranks.size(), rank);
+    detail::existing("peer_ranks", "a level", Topology::levels, level);
+    std::vector<int> members;
+    if (level == 0) {
+        const int group = ranks.group_of(rank);
+        for (int i = 0; i != ranks.group_size(group); ++i) members.push_back(ranks.rank_of(group, i));
+        return members;
+    }
+    if (!has_equal_groups(ranks)) {
+        throw precondition_error("peer_ranks", "groups of equal size", group_sizes_text(ranks));
+    }
+    const int group = ranks.group_of(rank), apart = slots_beyond(ranks, level), peers = extent(ranks, level);
+    const int first = group / (apart * peers) * (apart * peers) + group % apart;
+    for (int p = 0; p != peers; ++p) members.push_back(ranks.rank_of(first + p * apart, ranks.index_of(rank)));
     return members;
 }
 

@@ -60,8 +60,6 @@ public:
     int index_of(int owner) const { return owners_.index_of(owner); }
     int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
     slice_order order() const { return owners_.order(); }
-    /// Hash (`topology_digest`) of the owners' topology.
-    std::uint64_t digest() const { return owners_.digest(); }
 
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
     /// True if the owners' shards move along `level`, to other owners or to ranks that own none.

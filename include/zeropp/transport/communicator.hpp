@@ -5,11 +5,9 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <span>

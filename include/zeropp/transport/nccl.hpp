@@ -19,9 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 namespace zeropp {
 

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>

@@ -18,9 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 namespace {

@@ -15,7 +15,6 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {

@@ -11,7 +11,6 @@
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp::detail {
 

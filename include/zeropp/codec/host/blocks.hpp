@@ -5,7 +5,6 @@
 #include <zeropp/codec/host/pack.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
-#include <zeropp/core/element.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 

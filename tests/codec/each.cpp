@@ -1,11 +1,10 @@
 /// \file
 /// A function runs once for every element, on one thread and on several, with every target.
 
-#include <zeropp/codec/host/each.hpp>
+#include <zeropp/codec/host.hpp>
 
 #include "support/catch.hpp"
 
-#include <zeropp/codec/host.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>

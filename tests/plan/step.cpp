@@ -1,27 +1,19 @@
 /// \file
-/// The bytes that a plan predicts are those that `counting` counts: formats whose messages have other parts than codes
-/// and float scales. A whole step is the sum of its collectives.
+/// The bytes that a plan predicts: of exact differences, and of a whole step, the sum of its collectives.
 
-#include "plan/counted.hpp"
+#include "support/catch.hpp"
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/layout/exact_differences.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/plan/step.hpp>
-#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
+#include <zeropp/topology/two_level.hpp>
 
 #include <array>
-
-using namespace plan_test;
-
-TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 in 6 and 4 bits with other scales and blocks") {
-    check_reduce_scatters<zeropp::bfloat16>(zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::half>{},
-                                            zeropp::block_integer<4, 2048>{});
-}
-
-TEST_CASE("planned volume: all-gathers send it, with scales of a byte") { check_all_gathers<float>(zeropp::mxfp4{}); }
+#include <cstddef>
 
 TEST_CASE("planned volume: exact differences send as many bytes as their bits, and at most whole messages") {
     const zeropp::two_level ranks(3, 4);
