@@ -289,7 +289,8 @@ void add_arithmetic(dictionary& all) {
     all["setp.nan.f16x2"].push_back({halves_are_nan, "ppww"});
 
     // Addresses of global memory are generic addresses.
-    define(all, "cvta.to.global.u64", [](u64 a) { return a; });
+    for (const char* conversion : {"cvta.to.global.u64", "cvta.global.u64"})
+        define(all, conversion, [](u64 a) { return a; });
 }
 
 }  // namespace zeropp_test::ptx

@@ -5,6 +5,7 @@
 #include "kernels/abilities_against_host.hpp"
 #include "support/samples.hpp"
 
+#include <zeropp/codec/cuda/message_section.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
@@ -87,8 +88,10 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     const auto on_host = chunks_of(*lists.host, wanted, block);
     const auto on_device = chunks_of(*lists.device, wanted, block);
     REQUIRE(on_host.size() == on_device.size());
-    const simt::owned_stream stream;
+    // A small device has several tiles in a row for each thread block.
+    const simt::owned_stream stream(seed % 2 == 0 ? 1 : 4);
     const zeropp::cuda_stream& exec = stream.exec();
+    const int contributors = 2 + seed % 3;
     using host_codec = zeropp::codec<zeropp::host>;
     using device_codec = zeropp::codec<zeropp::cuda_stream>;
 
@@ -101,8 +104,9 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
         const auto device_where = on_device[c].in_slots(ranks.order(), 0, slots);
         const std::size_t in = zeropp::format_of<From>.bytes_of(host_where);
         const std::size_t out = zeropp::format_of<To>.bytes_of(host_where);
-        // Of three contributors, which send the same without residuals.
-        std::vector<std::byte> messages(of_slots(in)), all(3 * of_slots(in)), sums(of_slots(out));
+        // Contributors send the same without residuals.
+        std::vector<std::byte> messages(of_slots(in)), all(static_cast<std::size_t>(contributors) * of_slots(in)),
+            sums(of_slots(out));
         const simt::device_array<std::byte> device_messages(messages.size()), device_all(all.size()),
             device_sums(sums.size());
         const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
@@ -111,7 +115,7 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             {}, host_kept.data(), host_kept.data(), whole.last_count(), whole.last()};
         const zeropp::feedback<Storage> device_memory{
             {}, device_kept.data(), device_kept.data(), whole.last_count(), whole.last()};
-        for (std::size_t contributor = 0; contributor != 3; ++contributor) {
+        for (int contributor = 0; contributor != contributors; ++contributor) {
             if constexpr (zeropp::detail::kernel_residuals<zeropp::feedback<Storage>>::template fit_blocks_of<From>) {
                 host_codec::write(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
                 device_codec::write(exec, from, of_device, device_where, device_messages.data(), device_memory);
@@ -123,11 +127,13 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             REQUIRE((device_messages.read() == messages));
             REQUIRE(device_messages.intact());
             std::copy(messages.begin(), messages.end(),
-                      all.begin() + static_cast<std::ptrdiff_t>(contributor * messages.size()));
+                      all.begin() +
+                          static_cast<std::ptrdiff_t>(contributor) * static_cast<std::ptrdiff_t>(messages.size()));
         }
         const simt::device_array<std::byte> sent(all);
-        host_codec::write(zeropp::host{}, to, zeropp::message_sum{from, all.data(), 3, 3.0f}, host_where, sums.data());
-        device_codec::write(exec, to, zeropp::message_sum{from, sent.data(), 3, 3.0f}, device_where,
+        host_codec::write(zeropp::host{}, to, zeropp::message_sum{from, all.data(), contributors, 3.0f}, host_where,
+                          sums.data());
+        device_codec::write(exec, to, zeropp::message_sum{from, sent.data(), contributors, 3.0f}, device_where,
                             device_sums.data());
         exec.wait();
         REQUIRE((device_sums.read() == sums));
@@ -135,8 +141,10 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
         const zeropp::tensor_table<T> to_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<T> to_device{lists.device->resident_tensors()};
         const zeropp::epilogue last{.accumulate = true};
-        host_codec::read(zeropp::host{}, zeropp::message_sum{from, all.data(), 3, 2.0f}, host_where, to_host, last);
-        device_codec::read(exec, zeropp::message_sum{from, sent.data(), 3, 2.0f}, device_where, to_device, last);
+        host_codec::read(zeropp::host{}, zeropp::message_sum{from, all.data(), contributors, 2.0f}, host_where, to_host,
+                         last);
+        device_codec::read(exec, zeropp::message_sum{from, sent.data(), contributors, 2.0f}, device_where, to_device,
+                           last);
         exec.wait();
         REQUIRE(lists.same());
         host_codec::read(zeropp::host{}, zeropp::message_sum{to, sums.data()}, host_where, to_host);
@@ -163,6 +171,14 @@ TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among
                                                                                                      tensors, 6000);
         check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::cast_to<float>>({}, {}, seed,
                                                                                                        tensors, 900);
+    }
+}
+
+TEST_CASE("kernels on lists: tiles in a row, which begin anywhere in a tensor", "[simt][kernels][lists]") {
+    for (int seed = 60; seed != 63; ++seed) {
+        check<zeropp::bfloat16, block_integer<8, 256>, block_integer<4, 128>, block_integer<8, 256>>({}, {}, seed, 6,
+                                                                                                     200000);
+        check<float, block_integer<4, 128>, block_integer<8, 256>, zeropp::cast_to<float>>({}, {}, seed, 6, 200000);
     }
 }
 

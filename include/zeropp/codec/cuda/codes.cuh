@@ -89,16 +89,6 @@ inline constexpr std::size_t group_granules = ternary_group<Q> / granule_size;
 template <ternary_quantizer Q>
 inline constexpr std::size_t group_bytes = ternary_bytes(ternary_group<Q>, ternary_group<Q>);
 
-/// Number of bytes of the codes of `granules` granules, which must be whole groups of ternary codes.
-template <quantizer Q>
-__device__ std::size_t code_bytes(std::size_t granules) {
-    if constexpr (ternary_quantizer<Q>) {
-        return granules / group_granules<Q> * group_bytes<Q>;
-    } else {
-        return granules * Q::code_bits;
-    }
-}
-
 /// Loads the codes of the first `elements` elements (0 to 8) of the granule with index `granule` in a section. `codes`
 /// is the address of the section's first code. `Constant`: in global memory, not written meanwhile.
 template <quantizer Q, bool Constant = true>

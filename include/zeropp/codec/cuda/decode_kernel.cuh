@@ -58,21 +58,9 @@ struct decode_kernel {
                 write_list(s);
             } else {
                 const part all = open(0, s);
-                // Whole tiles have a separate loop, which needs no registers for the addresses of a partial tile.
                 const auto whole = static_cast<unsigned>(all.size / (tile_granules * granule_size));
-                // Addresses of moved sections take registers, which rotations need.
-                constexpr bool moves = Source::moves && Source::rotation == 1;
-                const std::size_t mine = threadIdx.x * run;
-                const part own = moves ? moved(all, mine) : all;
-                unsigned tile = blockIdx.x;
-                for (; tile < whole; tile += gridDim.x) {
-                    if constexpr (moves) {
-                        write(moved(own, tile * tile_granules), 0);
-                    } else {
-                        write(all, tile * tile_granules + mine);
-                    }
-                }
-                for (std::size_t first = tile * tile_granules; first * granule_size < all.size;
+                const unsigned rest = write_whole(all, 0, blockIdx.x, whole, gridDim.x);
+                for (std::size_t first = rest * tile_granules; first * granule_size < all.size;
                      first += gridDim.x * tile_granules) {
 #pragma unroll 1
                     for (int r = 0; r != granules_per_thread; ++r) {
@@ -106,15 +94,23 @@ private:
         return {Source::moved(p.from, granules), kept_address(p.slice + granules * granule_size), p.aligned, 0};
     }
 
-    /// Writes the elements of all tensors of slot `s` of a list.
+    /// Writes the elements of all tensors of slot `s` of a list. This thread block takes tiles in a row. So it finds a
+    /// tensor once for all whole tiles of it.
     __device__ void write_list(int s) const {
         const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
-        for (std::size_t first = blockIdx.x * tile_granules; first < granules; first += gridDim.x * tile_granules) {
+        const std::size_t tiles = ceil_div(granules, tile_granules);
+        const std::size_t end = tiles * (blockIdx.x + 1) / gridDim.x;
+        for (std::size_t tile = tiles * blockIdx.x / gridDim.x; tile < end;) {
+            const std::size_t first = tile * tile_granules;
             const auto [i, before] = section_of(first);
             const part p = open(i, s);
-            const std::size_t mine = first - before;
-            if ((mine + tile_granules) * granule_size <= p.size) {
-                write(p, mine + threadIdx.x * run);
+            const std::size_t start = first - before;
+            const std::size_t of_section = p.size / granule_size;
+            const std::size_t in_section = of_section < start ? 0 : (of_section - start) / tile_granules;
+            if (in_section != 0) {
+                const std::size_t whole = in_section < end - tile ? in_section : end - tile;
+                write_whole(p, start, 0, static_cast<unsigned>(whole), 1);
+                tile += whole;
                 continue;
             }
 #pragma unroll 1
@@ -124,7 +120,26 @@ private:
                 const part q = open(own, s);
                 write_part(q, granule - before_own);
             }
+            ++tile;
         }
+    }
+
+    /// Writes whole tiles of a section: number `tile`, then every `apart`-th before `end`. Tile 0 begins with granule
+    /// number `start`. Returns the number of the next tile. All threads of the thread block must call this together.
+    __device__ unsigned write_whole(const part& p, std::size_t start, unsigned tile, unsigned end,
+                                    unsigned apart) const {
+        // Addresses of moved sections take registers, which rotations need.
+        constexpr bool moves = Source::moves && Source::rotation == 1 && tile_granules % block_granules == 0;
+        const std::size_t mine = threadIdx.x * run;
+        const part own = moves ? moved(moved(p, start), mine) : p;
+        for (; tile < end; tile += apart) {
+            if constexpr (moves) {
+                write(moved(own, tile * tile_granules), 0);
+            } else {
+                write(p, start + tile * tile_granules + mine);
+            }
+        }
+        return tile;
     }
 
     struct found_section {

@@ -8,6 +8,7 @@
 /// tiles have neither bounds to check nor registers for them.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
+#include <zeropp/codec/cuda/message_section.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
@@ -66,8 +67,8 @@ struct encode_kernel {
     using tiles_ahead = detail::tiles_ahead<Source, thread_granules, run>;
     /// True if threads request later tiles before they encode a tile (tiles_ahead.cuh). This helps sums where a
     /// multiprocessor has registers for two thread blocks. Of three thread blocks, one loads while the others compute,
-    /// in fewer instructions. False for lists, where a tile may belong to several sections.
-    static constexpr bool loads_ahead = tiles_ahead::possible && !Slices::is_list && in_registers &&
+    /// in fewer instructions.
+    static constexpr bool loads_ahead = tiles_ahead::possible && in_registers &&
                                         resident_blocks_for(thread_granules * values::fragment_words) == 2 &&
                                         granules_at_once<values, run> >= thread_granules;
     static_assert(loads_ahead || !takes_rows);
@@ -113,25 +114,20 @@ private:
     using params = typename Q::params;
     using granule_codes = packed_codes<Q::code_bits>;
 
-    /// One section of a message: the elements of one tensor in it.
-    struct section_cursor {
-        typename values::cursor from;  // where values and residuals lie
-        std::size_t size;              // number of elements to encode
-        std::size_t elements;          // number of codes to write, padding included
-        std::size_t blocks;            // number of blocks to write, padding included
-        std::size_t index;             // first element's index in the whole tensor if noise needs it, otherwise 0
-        std::byte* codes;              // address of the first code
-        std::byte* params;             // address of the first block's parameters
+    /// One section of a message, and where its values and residuals lie.
+    struct section_cursor : message_section<Q> {
+        typename values::cursor from;
     };
 
     __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
-        return {values::open(source, residuals, where, of, i, s),
-                of.size(where.rank(s)),
-                room_of<Q>(where, of, i),
-                where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
-                stochastic_quantizer<Q> ? where.index(of, s) : 0,
-                message + layout.codes_at(of.place),
-                message + layout.params_at(of.place)};
+        return {message_section<Q>::of_message(layout, message, where, of, i, s),
+                values::open(source, residuals, where, of, i, s)};
+    }
+
+    /// The rest of a section from granule number `granules` on (`moved` in sources.cuh), with the section's sizes.
+    /// Requires a section without residuals.
+    __device__ static section_cursor moved(const section_cursor& s, std::size_t granules) {
+        return {s.message_section<Q>::moved(granules), {Source::moved(s.from.source, granules), s.from.residuals}};
     }
 
     /// True if values of a list are rotated back in windows that may span two tiles. Such a window is larger than a
@@ -139,37 +135,49 @@ private:
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
-    /// Encodes `blocks` blocks of a section. This thread block takes tile number `tile` and every gridDim.x-th tile after
-    /// it. All threads of the thread block must call this together.
-    __device__ void encode_section(const section_cursor& part, std::size_t blocks, unsigned tile) const {
-        const auto whole = static_cast<unsigned>(part.size / (tile_blocks * Q::block_size));
-        constexpr bool moves = Source::moves && !ternary_quantizer<Q>;
-        const section_cursor own = moved(part, moves ? first_granule(team()) : 0);
-        const std::size_t mine = moves ? 0 : first_granule(team());
-        const auto granule = [=](std::size_t n) { return mine + tile_shape::granules_to(n); };
-        const auto at_tile = [=](unsigned t) { return moved(own, t * tile_granules); };
+    /// True if whole tiles are encoded by moved sections. In a list, tiles begin with any block of a section. Residuals
+    /// need the registers that addresses of moved sections take.
+    static constexpr bool moves = Source::moves && !ternary_quantizer<Q> && !Residuals::any &&
+                                  (!Slices::is_list || Q::block_size % Source::block_size == 0);
+
+    /// Encodes whole tiles of a section: number `tile`, then every `apart`-th before `end`. Tile 0 begins with granule
+    /// number `start`. Returns the number of the next tile. All threads of the thread block must call this together.
+    __device__ unsigned encode_whole(const section_cursor& part, std::size_t start, unsigned tile, unsigned end,
+                                     unsigned apart) const {
+        const section_cursor own = moves ? moved(moved(part, start), first_granule(team())) : part;
+        const auto at_tile = [=](unsigned t) { return moves ? moved(own, t * tile_granules) : own; };
+        const auto mine = [=](unsigned t) { return moves ? 0 : start + t * tile_granules + first_granule(team()); };
         if constexpr (loads_ahead) {
             __shared__ tiles_ahead ahead;
             constexpr unsigned more = tiles_ahead::tiles - 1;
             const auto request = [&](unsigned t, unsigned at) {
-                if (t < whole) ahead.request(source, at_tile(t).from.source, granule, at);
+                if (t < end) ahead.request(source, at_tile(t).from.source, granules_from(mine(t)), at);
                 group_copies();
             };
 #pragma unroll
-            for (unsigned at = 0; at != more; ++at) request(tile + at * gridDim.x, at);
+            for (unsigned at = 0; at != more; ++at) request(tile + at * apart, at);
             // Place `at` of shared memory has the tile to read next. Place `read` has the tile that was read before,
             // and so is free for the next request.
-            for (unsigned at = 0, read = more; tile < whole; tile += gridDim.x) {
-                request(tile + more * gridDim.x, read);
+            for (unsigned at = 0, read = more; tile < end; tile += apart) {
+                request(tile + more * apart, read);
                 const section_cursor now = at_tile(tile);
-                encode<team_blocks, true>(
-                    now, mine, [&](auto, auto& raw) { ahead.take(source, now.from.source, granule, at, raw); });
+                encode<team_blocks, true>(now, mine(tile), [&](auto granule, auto& raw) {
+                    ahead.take(source, now.from.source, granule, at, raw);
+                });
                 read = at;
                 at = at == more ? 0 : at + 1;
             }
         } else {
-            for (; tile < whole; tile += gridDim.x) encode<team_blocks, true>(at_tile(tile), mine);
+            for (; tile < end; tile += apart) encode<team_blocks, true>(at_tile(tile), mine(tile));
         }
+        return tile;
+    }
+
+    /// Encodes `blocks` blocks of a section. This thread block takes tile number `tile`, then every gridDim.x-th one.
+    /// All threads of the thread block must call this together.
+    __device__ void encode_section(const section_cursor& part, std::size_t blocks, unsigned tile) const {
+        const auto whole = static_cast<unsigned>(part.size / (tile_blocks * Q::block_size));
+        tile = encode_whole(part, 0, tile, whole, gridDim.x);
         for (; std::size_t{tile} * tile_blocks < blocks; tile += gridDim.x) {
 #pragma unroll 1
             for (int r = 0; r != team_blocks; ++r)
@@ -177,16 +185,26 @@ private:
         }
     }
 
-    /// Encodes the blocks of all tensors in the message of slot `s` of a list.
+    /// Encodes the blocks of all tensors in the message of slot `s` of a list. This thread block takes tiles in a row.
+    /// So it finds a tensor once for all its whole tiles. Where registers are short, it takes every gridDim.x-th tile.
     __device__ void encode_list(std::byte* message, int s) const {
-        for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
-             first += std::size_t{gridDim.x} * tile_blocks) {
+        const std::size_t tiles = ceil_div(layout.blocks, static_cast<std::size_t>(tile_blocks));
+        constexpr bool rows = Source::moves && !Residuals::any;
+        const std::size_t apart = rows ? 1 : gridDim.x;
+        const std::size_t end = rows ? tiles * (blockIdx.x + 1) / gridDim.x : tiles;
+        for (std::size_t tile = rows ? tiles * blockIdx.x / gridDim.x : blockIdx.x; tile < end; tile += apart) {
+            const std::size_t first = tile * tile_blocks;
             const std::size_t i = where.section_of(first, Q::block_size);
             const section of = where.at(i);
             const section_cursor part = open(message, of, i, s);
-            const std::size_t in_section = first - of.place.blocks(Q::block_size);
-            if ((in_section + tile_blocks) * Q::block_size <= part.size) {
-                encode<team_blocks, true>(part, in_section * block_granules + first_granule(team()));
+            const std::size_t before = first - of.place.blocks(Q::block_size);
+            const std::size_t blocks = part.size / Q::block_size;
+            const std::size_t in_section = blocks < before ? 0 : (blocks - before) / tile_blocks;
+            if (in_section != 0) {
+                const std::size_t in_row = in_section < end - tile ? in_section : end - tile;
+                const unsigned whole = rows ? static_cast<unsigned>(in_row) : 1;
+                encode_whole(part, before * block_granules, 0, whole, 1);
+                tile += whole - 1;
                 continue;
             }
 #pragma unroll 1
@@ -208,13 +226,9 @@ private:
         return static_cast<std::size_t>(block * block_granules + lane() * run);
     }
 
-    /// The rest of a section from granule number `granules` on (`moved` in sources.cuh), with the section's sizes.
-    __device__ static section_cursor moved(section_cursor s, std::size_t granules) {
-        s.from = {Source::moved(s.from.source, granules), Residuals::moved(s.from.residuals, granules)};
-        s.index += granules * granule_size;
-        s.codes = kept_address(s.codes + code_bytes<Q>(granules));
-        s.params = kept_address(s.params + granules / block_granules * params_bytes<Q>);
-        return s;
+    /// The function from n to the number of a thread's n-th granule in a tile, if the first has number `mine`.
+    __device__ static auto granules_from(std::size_t mine) {
+        return [=](std::size_t n) { return mine + tile_shape::granules_to(n); };
     }
 
     template <int Blocks, bool Whole>
@@ -229,7 +243,7 @@ private:
     /// block must call this together.
     template <int Blocks, bool Whole, class FetchWhole>
     __device__ void encode(const section_cursor& part, std::size_t mine, FetchWhole fetch_whole) const {
-        const auto granule = [=](std::size_t n) { return mine + tile_shape::granules_to(n); };
+        const auto granule = granules_from(mine);
         const auto block = [=](std::size_t r) { return mine / block_granules + r * teams; };
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
@@ -299,7 +313,7 @@ private:
                     in_a_row.set(static_cast<int>(n % run), codes);
                     if (n % run == run - 1) in_a_row.store(part.codes + (number - (run - 1)) * Q::code_bits);
                 } else {
-                    store<Whole>(codes, part, number);
+                    part.template store<Whole>(codes, number);
                 }
                 if constexpr (Residuals::any) {
                     lose(f, codes, best[r], part, number, valid);
@@ -309,7 +323,7 @@ private:
                     }
                 }
             });
-            write_params<Whole>(best[r], part, block(r));
+            if (lane() == 0) part.template store_params<Whole>(best[r], block(r));
         }
         if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, block, for_each_granule);
     }
@@ -362,36 +376,12 @@ private:
         }
     }
 
-    template <bool Whole>
-    __device__ static void store(const granule_codes& codes, const section_cursor& part, std::size_t granule) {
-        if constexpr (ternary_quantizer<Q>) {
-            store_ternary<Q>(part.codes, granule, codes, Whole ? ~std::size_t{0} : part.elements);
-        } else {
-            const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
-            if (nominal == 0) return;
-            store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, codes, nominal);
-        }
-    }
-
     /// Replaces the values `f` of a granule by new residuals: value minus decoded code. A difference that is not finite
     /// becomes the old residual, or 0 if neither is finite.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
         decode_granule(q, codes, p, [&](int i, float x) { f.x[i] -= x; });
         residuals.mix(part.from.residuals, granule, valid, f.x);
-    }
-
-    template <bool Whole>
-    __device__ static void write_params(const params& p, const section_cursor& part, std::size_t block) {
-        if constexpr (params_bytes<Q> != 0) {
-            if (lane() != 0) return;
-            params stored = p;
-            if constexpr (!Whole) {
-                if (block >= part.blocks) return;
-                if (block * Q::block_size >= part.size) stored = params{};
-            }
-            *reinterpret_cast<params*>(part.params + block * params_bytes<Q>) = stored;
-        }
     }
 };
 

@@ -36,7 +36,6 @@ struct kernel_residuals<none> {
     struct cursor {};
 
     __device__ static cursor open(const section&, int) { return {}; }
-    __device__ static cursor moved(const cursor&, std::size_t) { return {}; }
 };
 
 /// Residuals that a `feedback` keeps as messages of the quantizer `Storage`. New residuals may lie where the old ones
@@ -73,11 +72,6 @@ struct kernel_residuals<feedback<Storage>> {
         const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes + codes;
         return {state.previous == nullptr ? nullptr : state.previous + offset, state.next + offset,
                 layout.params_at(of.of_whole) - codes, of.begin / granule_size};
-    }
-
-    /// The rest of a section from granule number `granules` on.
-    __device__ static cursor moved(const cursor& s, std::size_t granules) {
-        return {s.previous, s.next, s.params_offset, s.first_granule + granules};
     }
 
     /// Adds the old residuals of a granule with `valid` elements to the values `x`.
@@ -144,25 +138,6 @@ private:
         }
     }
 };
-
-/// Number of elements for which a message has room in its i-th section, `of`. Includes padding before the next section.
-template <quantizer Q, class Slices>
-__device__ std::size_t room_of(const Slices& where, const section& of, std::size_t i) {
-    if (ternary_quantizer<Q> && i + 1 != where.sections()) {
-        return (where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size)) * Q::block_size;
-    }
-    return where.elements_end(i) - of.place.elements;
-}
-
-/// Writes zeros to the padding of a message: after its codes and after its parameters.
-template <quantizer Q>
-__device__ void clear_padding(const wire_layout<Q>& layout, std::byte* message) {
-    const auto clear = [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
-    };
-    clear(layout.codes_end, layout.params_offset);
-    clear(layout.params_end, layout.bytes);
-}
 
 /// Number of granules that a thread loads at a time, `Run` in a row. `Values` is a `message_values`.
 template <class Values, int Run>

@@ -14,16 +14,16 @@
 ///   `fetch_whole<Run>`  loads whole granules, `Run` in a row each time; all threads of a warp must call this, and
 ///                       `fragments`, together
 ///   `fragment_part`     loads the first `valid` elements of a granule as a fragment; the others are any values
+///   `block_size`        number of elements of the messages' blocks; 1 for tensors
 ///   `sums`              true if values are sums of decoded messages. Only then, a source has the members below
-///   `block_size`        number of elements of the messages' blocks
 ///   `divisor`           number by which sums must be divided
 ///   `finish(x)`         divides sums, which must have been rotated back
 ///   `integers`          true if there is `has_ordinary_steps(raw)`. Where that is true, `fragments` may take a third
 ///                       argument: a power of two from 2^-8 to 1, which multiplies the sums
 /// `open(where, of, i, s)` makes a `cursor`: data for all granules of section `of`, number i, in slot number s.
-/// `moved(cursor, n)` is the cursor of the section's rest from granule number n on. Numbers of granules in the rest must
-/// have no bit in common with n: then blocks before n and blocks in the rest add up, whatever their size. Unless `moves`,
-/// n must begin a group of ternary codes.
+/// `moved(cursor, n)` is the rest of the section from granule number n on. `moves` is true if a kernel may use it.
+/// n must begin a block, or have no bit in common with numbers of granules in the rest. Blocks before n and in the rest
+/// then add up, whatever their size.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -83,6 +83,7 @@ struct tensor_source {
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
     static constexpr bool moves = true;
+    static constexpr int block_size = 1;
 
     __device__ static cursor moved(const cursor& s, std::size_t granules) {
         return {kept_address(s.slice + granules * granule_size), s.aligned};
@@ -137,6 +138,7 @@ struct difference_source {
         return {tensor.open(where, from, i, s), base.open(where, from, i, s)};
     }
     static constexpr bool moves = true;
+    static constexpr int block_size = 1;
 
     __device__ static cursor moved(const cursor& s, std::size_t granules) {
         return {Of::moved(s.of, granules), Less::moved(s.less, granules)};

@@ -149,7 +149,7 @@ struct message_source {
     static constexpr bool moves = !ternary_quantizer<From>;
 
     __device__ static cursor moved(const cursor& s, std::size_t granules) {
-        return {kept_address(s.codes + code_bytes<From>(granules)),
+        return {kept_address(s.codes + granules * From::code_bits),
                 kept_address(coded_granule<From>::params_of(s, granules)), s.elements};
     }
 
@@ -240,6 +240,8 @@ struct sum_source<From, 0> : message_source<From> {
 
     using raw = float_granule;
     using fragment = raw;
+    /// Sums need the registers that addresses of moved sections take.
+    static constexpr bool moves = false;
     /// Number of granules in a row for a thread, at most 2: the sums of all stay in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;

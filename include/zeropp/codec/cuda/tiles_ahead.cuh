@@ -100,8 +100,8 @@ struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
     }
 
 private:
-    /// Offset in bytes of a block's parameters, at `place`, in the aligned 4-byte word that contains them. Equal for all
-    /// messages, because they begin on 16-byte boundaries.
+    /// Offset in bytes of a block's parameters, at `place`, in the aligned 4-byte word that contains them. Messages
+    /// begin on 16-byte boundaries, so it is equal for all.
     __device__ static unsigned in_word(const std::byte* place) {
         static_assert(params_bytes<From> == 2 || params_bytes<From> == 4);
         return params_bytes<From> == 4 ? 0 : static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(place)) % 4;
