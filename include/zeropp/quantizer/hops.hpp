@@ -39,8 +39,11 @@ public:
     constexpr hops()
         requires(count > 0)
     = default;
-    constexpr explicit(count == 1) hops(const Quantizers&... by_level)
-        requires(count > 0)
+    constexpr explicit hops(const Quantizers&... by_level)
+        requires(count == 1)
+        : quantizers_(by_level...) {}
+    constexpr hops(const Quantizers&... by_level)
+        requires(count > 1)
         : quantizers_(by_level...) {}
 
     /// The quantizer of level `Level`.
