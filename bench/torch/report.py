@@ -123,6 +123,7 @@ ZeRO-3 in bf16, with hpZ. `exact` is exact differences of weights, with the grad
 shaped links. Steps are medians, without those after an evaluation, which has sent the exact differences; bytes are those of a node's
 interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
 Of several runs in turns ({turns} of each on loopback, elsewhere `--rounds`) the median is shown, of two the slower.
+DDP had four connections to each rank over 200 Mbit/s, as `ddp_hook` has now, and two over 1 Gbit/s and on loopback.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's
 or DeepSpeed's own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs
