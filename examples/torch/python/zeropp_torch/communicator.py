@@ -318,7 +318,7 @@ class Communicator:
 
     Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
     current stream for CUDA tensors. They run one at a time, in the same order on all ranks. So a process group's calls, by all
-    its communicators, are those of one thread while it lives: a call from another one, but for those of backward on a GPU, and
+    its communicators, are those of one thread while it lives: a call from another one, except in backward on a GPU, and
     each later call on that group raise a ZeroppError. Exceptions of torch.distributed are passed on; timeouts are the process group's.
 
     The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
