@@ -187,7 +187,7 @@ class LocalSteps:
 
     @torch.no_grad()
     def _apply(self, fragment: _Fragment, alpha: float) -> None:
-        """Moves the anchors by the mean, and weights to them but for `alpha` of their own: outer_optimizer::apply of C++."""
+        """Moves the anchors by the mean, and weights to them, except the part `alpha`: outer_optimizer::apply of C++."""
         weights = self._weights_of(fragment)
         means = fragment.mean.result()
         fragment.mean = None
