@@ -37,9 +37,10 @@ typedef struct zeropp_tensor {
 } zeropp_tensor;
 
 /* Functions over a framework's process groups, which have numbers; group 0 has all ranks. Each function gets `context`.
- * `all_gather` and `all_to_all` do as MPI_Allgather and MPI_Alltoall, with `bytes` bytes from each rank to each. For
- * device memory they enqueue on `stream`: the stream of the call, or one that the library made. They return 0, or
- * non-zero if they failed. `split` makes a group of `members`, ranks of `group`, and returns its number, or -1 if it
+ * `all_gather` and `all_to_all` do as MPI_Allgather and MPI_Alltoall, with `bytes` bytes from each rank to each. In an
+ * `all_gather`, `send` may be `receive` + rank * `bytes`, for which MPI takes MPI_IN_PLACE. For device memory the
+ * functions enqueue on `stream`: the stream of the call, or one that the library made. They return 0, or non-zero if
+ * they failed. `split` makes a group of `members`, ranks of `group`, and returns its number, or -1 if it
  * failed. */
 typedef struct zeropp_callbacks {
     void* context;

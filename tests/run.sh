@@ -258,7 +258,7 @@ if [ "$all" = yes ]; then
         "more than 2^32 elements: docs/concepts/commands.md says how"
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
-        -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
+        -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)" -DZEROPP_BUILD_C=ON
     run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_TEST_ALL_EMULATED=ON
     if [ -n "$clang" ]; then
         run_part "all asan+ubsan" asan-ubsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON

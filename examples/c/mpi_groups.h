@@ -43,8 +43,12 @@ static inline int mpi_groups_all_gather(void* context, int group, void* stream, 
                                         size_t bytes) {
     mpi_groups* groups = (mpi_groups*)context;
     MPI_Request request;
+    int rank = 0;
     (void)stream; /* for device memory alone */
     if (bytes > INT_MAX) return mpi_groups_failed(groups, "expected messages below 2 GiB");
+    MPI_Comm_rank(groups->comms[group], &rank);
+    /* MPI refuses an address of `receive` as `send`. */
+    if (send == (char*)receive + (size_t)rank * bytes) send = MPI_IN_PLACE;
     return mpi_groups_wait(
         groups,
         MPI_Iallgather(send, (int)bytes, MPI_BYTE, receive, (int)bytes, MPI_BYTE, groups->comms[group], &request),

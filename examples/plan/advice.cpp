@@ -52,7 +52,8 @@ std::string on_secondary(const settings& s, const prediction& p) {
     std::string text = "Secondary groups that fit in " + gigabytes(room) + ": " + fitting + ". The fastest is " +
                        group_text(best->group_size) + ", of " + gigabytes(static_cast<double>(best->memory)) +
                        " on each rank";
-    return text + (best->sent.inter_node == 0 ? ", and sends nothing across nodes." : ", which still crosses nodes.");
+    const bool crosses = best->sent.inter_node != 0 || best->sent.inter_site != 0;
+    return text + (crosses ? ", which still crosses nodes." : ", and sends nothing across nodes.");
 }
 
 std::string on_latency(const settings& s, const run& zeropp) {
@@ -97,12 +98,18 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& compres
                " where communication overlaps computation entirely: " + share + ".";
     }
     const bool alone = s.ranks.groups() == 1;
-    const double rate = (alone ? s.speed.intra_node : s.speed.inter_node).bytes_per_second;
+    const bool in_sites = s.sites != 1;
+    const zeropp::link_speed& slowest = alone ? s.speed.intra_node : in_sites ? s.speed.inter_site : s.speed.inter_node;
     std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
-                          fixed(rate * 8e-9, 0) + (alone ? " Gbit/s, " : " Gbit/s between nodes, ") + share;
+                          fixed(slowest.bytes_per_second * 8e-9, 0) + " Gbit/s" +
+                          (alone      ? ", "
+                           : in_sites ? " between sites, "
+                                      : " between nodes, ") +
+                          share;
     const double codec =
         compressed.time.forward.codec + compressed.time.backward.codec + compressed.time.gradients.codec;
-    if (codec > 0 && compressed.time.communication() > zero3.time.communication()) {
+    const double longer = compressed.time.communication() - zero3.time.communication();
+    if (longer > 0 && longer < codec) {
         because += "; fewer bytes save less than quantizing takes, " + milliseconds(codec);
     } else if (computing > 0 && zero3.time.with_overlap() < (1 + notable) * computing) {
         because += ", and overlaps with computation";

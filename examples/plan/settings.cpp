@@ -207,7 +207,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         "--exact-bits", s.exact_bits,
         "bits a weight of exact differences, of a small GPT and AdamW (bench/results/exact_bits.md): the default at a "
         "peak rate of 1e-4, 3.4 at 1e-3; in fine-tuning 0.52 at 1e-5, 0.26 at 3e-6");
-    of_exact_bits->check(CLI::Range(0.01, 16.0))->capture_default_str();
+    of_exact_bits->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
     std::string by_layer = "lloyd2:128:unbiased:h128", block_gradients = "lloyd3:128:h128";
@@ -347,7 +347,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.gradients.inter_node = format_named(gradients_inter_node);
     if (!gradients_inter_site.empty()) s.gradients.inter_site = format_named(gradients_inter_site);
     s.secondary = format_named(secondary);
-    s.differences = difference_format_named(differences, s.exact_bits);
+    s.differences = difference_format_named(differences, in_range("--exact-bits", s.exact_bits, 0.01, 16));
     const zeropp::wire_format& kept = s.secondary.plain ? s.secondary : s.plain;
     if (s.differences.varies && kept.code_bits != 16) {
         throw std::invalid_argument("--differences exact: expected weights kept in bf16 or fp16 (--secondary), given " +

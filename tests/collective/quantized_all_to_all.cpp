@@ -28,7 +28,7 @@ using namespace collective_test;
 
 namespace {
 
-const zeropp::block_integer<8, 16> int8;
+const zeropp::block_integer<8, 64> int8;
 
 /// The tensor that `rank` sends, of `part` elements for each of `ranks`.
 std::vector<float> sent_by(std::size_t part, std::size_t ranks, std::size_t rank) {
@@ -37,7 +37,7 @@ std::vector<float> sent_by(std::size_t part, std::size_t ranks, std::size_t rank
 
 /// Part r is part `rank` of what rank r has sent, through the quantizer.
 std::vector<float> expected_on(std::size_t rank, std::size_t part, std::size_t ranks) {
-    const reference::quantizer q("int8:16");
+    const reference::quantizer q("int8:64");
     std::vector<float> all;
     for (std::size_t r = 0; r != ranks; ++r) {
         const std::vector<float> whole = sent_by(part, ranks, r);
@@ -59,7 +59,7 @@ void check(const Topology& ranks) {
             if (found[rank].empty() && !problem.empty()) found[rank] = what + ": " + problem;
         };
         std::vector<std::vector<float>> list_sent, list_received, list_expected;
-        for (const std::size_t part : {0u, 1u, 3u, 16u, 117u}) {
+        for (const std::size_t part : {0u, 1u, 3u, 64u, 117u}) {
             const std::string what = std::to_string(part) + " elements for each";
             const std::vector<float> expected = expected_on(rank, part, size);
             const std::vector<float> sent = sent_by(part, size, rank);
@@ -83,6 +83,9 @@ void check(const Topology& ranks) {
         }
         std::vector<zeropp::list_tensor<const float, zeropp::host_space>> from(list_sent.begin(), list_sent.end());
         std::vector<zeropp::list_tensor<float, zeropp::host_space>> to(list_received.begin(), list_received.end());
+        // Messages of whole shards have room for blocks of these tensors, those of the call do not.
+        from.insert(from.begin(), 9, std::span<const float>());
+        to.insert(to.begin(), 9, std::span<float>());
         const zeropp::tensor_list<const float> all_sent(ranks, from);
         const zeropp::tensor_list<float> all_received(ranks, to);
         quantized_all_to_all(zeropp::host(), comm, int8, all_sent, all_received);
@@ -123,6 +126,12 @@ TEST_CASE("all-to-all: parts of different sizes and nodes of different sizes are
     };
     const zeropp::two_level even(2, 2), odd = zeropp::two_level::of_nodes({2, 1});
     CHECK(refused(even, 6, 6) == all(even, "expected a multiple of 4 elements, given 6"));
+    CHECK(errors_on_ranks(4, "rows", [&](zeropp::thread_transport& transport) {
+              zeropp::communicator comm(even, zeropp::checked(transport));
+              std::vector<float> whole(8);
+              const zeropp::tensor_list<float> list(even, {{whole, {.row = 4}}});
+              quantized_all_to_all(zeropp::host(), comm, int8, list, list);
+          }) == all(even, "of tensor 0, expected shards of 2 elements, given shards of 4"));
     CHECK(refused(even, 8, 4) == all(even, "expected a result of 8 elements, given one of 4"));
     CHECK(refused(odd, 6, 6) == all(odd, "expected nodes of equal size, given 2 groups of 2, 1 ranks"));
     CHECK_THROWS_WITH(zeropp::all_to_all_volume(odd, zeropp::wire_format_of(int8), 6),

@@ -414,6 +414,13 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         expect.equal(
             thrown<zeropp::precondition_error>([&] { secondary_type({}, other_groups, k, 0, storage.view()); }),
             problem);
+        // Of equal shards over all ranks, and other parts over the ranks of a node.
+        std::vector<float> nine(9);
+        const tensor_list<float> in_rows(comm.topology(), {{nine, {.row = 2}}}), by_one(comm.topology(), {nine});
+        secondary_type of_rows({}, in_rows, k, comm.index(), storage.view());
+        expect(thrown<zeropp::precondition_error>([&] {
+                   of_rows.store(host{}, by_one, 6);
+               }).starts_with("secondary_partition: expected a list of 1 tensors with digest "));
         std::vector<float> gapped(60);
         const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
         expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, with_gaps, 6); }),
@@ -431,6 +438,18 @@ TEST_CASE("lists: what is wrong with a list is said where it is made") {
                       "tensor_list: expected tensor 1 in an array of at least 13 elements, given 10");
     CHECK_THROWS_WITH(made(ranks, {{ten, {.row = 0}}}),
                       "tensor_list: expected tensor 0 in rows of at least 1 element, given 0");
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    for (const std::size_t row : {most, std::size_t{1} << 62, std::size_t{1} << 54}) {
+        CHECK_THROWS_WITH(made(ranks, {{ten, {.row = row}}}),
+                          "tensor_list: expected tensor 0 in rows of at most 18014398509481983 elements, given " +
+                              std::to_string(row));
+    }
+    for (const std::size_t stride : {most, std::size_t{1} << 63, most / 3}) {
+        CHECK_THROWS_WITH(made(ranks, {{ten, {.stride = stride, .elements = 10}}}),
+                          "tensor_list: expected tensor 0 in an array of at least " + std::to_string(most) +
+                              " elements, given 10");
+    }
+    CHECK(made(ranks, {{ten, {.row = std::size_t{1} << 50}}}).over_ranks()[0].part.size(0) == 10);
     const made empty(ranks, std::span<const list_tensor<float, zeropp::host_space>>());
     CHECK(empty.elements() == 0);
 }

@@ -98,6 +98,10 @@ def refused_before_the_call(rank, size, what):
         replica.invalidate()
     calls = {
         "a format that there is not": lambda: zeropp.all_reduce(communicator, tensor, "int9" if odd else INT8),
+        "a format with a zero": lambda: zeropp.all_reduce(communicator, tensor, INT8 + "\0" if odd else INT8),
+        "a format without UTF-8": lambda: zeropp.all_reduce(communicator, tensor, "\ud800" if odd else INT8),
+        "a name with a zero": lambda: zeropp.all_reduce(communicator, tensor, INT8, name="a\0b" if odd else "a"),
+        "no name": lambda: zeropp.all_reduce(communicator, tensor, INT8, name=None if odd else "a"),
         "another type": lambda: zeropp.all_reduce(communicator, tensor.double() if odd else tensor, INT8),
         "gaps": lambda: zeropp.all_gather(communicator, torch.ones(2048)[::2] if odd else part, full, INT8),
         "other feedback": lambda: zeropp.reduce_scatter(communicator, tensor, part, INT8, feedback=feedback),
@@ -113,6 +117,10 @@ def refused_before_the_call(rank, size, what):
 def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
     told = {
         "a format that there is not": "expected one of fp32 + fp32",
+        "a format with a zero": "expected a text without zeros, given 'int8:256:bf16\\x00 + int8:256:bf16\\x00'",
+        "a format without UTF-8": "expected one of fp32 + fp32",
+        "a name with a zero": "expected a text without zeros, given 'a\\x00b'",
+        "no name": "expected name as a string, given None",
         "another type": "given torch.float64",
         "gaps": "expected contiguous tensors",
         "other feedback": "expected error feedback of ",

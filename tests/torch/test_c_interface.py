@@ -139,6 +139,9 @@ def test_volumes_without_sites_are_those_of_one_site():
         nodes = (ctypes.c_int * 2)(first, 1)
         assert library.zeropp_volume_in_sites(function, b"fp32", None, 8, 0, nodes, per_site, 2, 0, new) == _library.FAILURE
         assert library.zeropp_error().decode() == words
+    for function in (b"zeropp_all_gather", b"zeropp_all_to_all", b"zeropp_all_reduce"):
+        assert library.zeropp_volume_in_sites(function, b"fp32", b"fp32", 8, 0, nodes, 0, 2, 2, new) == _library.FAILURE
+        assert library.zeropp_error().decode() == "volume: expected a rank from 0 to 1, given 2"
 
 
 # A text of 64 MB, and memory for one more such text, or none: functions without a status and errors' texts must not end the

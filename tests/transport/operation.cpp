@@ -26,6 +26,7 @@ TEST_CASE("an operation is named with the call that it is part of", "[transport]
     world.begin("second");
     CHECK(world.next({operation::all_gather, 16}).text() == "call 2, all_gather of 16 bytes in second");
     CHECK(world.next({operation::all_gather, 8}).text() == "call 2, all_gather of 8 bytes in second");
+    CHECK(world.next({operation::split}).text() == "call 6, split");
     CHECK(world.next({operation::broadcast, 8, 1}).text() == "call 2, broadcast of 8 bytes from 1 rank in second");
     CHECK(world.next({operation::broadcast, 8, 3}).text() == "call 2, broadcast of 8 bytes from 3 ranks in second");
 }

@@ -399,15 +399,15 @@ TEST_CASE("ranks that wait in vain all throw who has not come, and so do the lat
         });
     };
     const std::string expected = "thread_transport: timeout of 150 ms in call 2, ";
-    const std::string from = " in collective: not heard from ranks 1, 2";
+    const std::string from = ": not heard from ranks 1, 2";
     const auto same = [](const std::string& text) { return std::vector<std::string>(4, text); };
     std::vector<std::vector<std::byte>> memory(4);
     CHECK(stays_away([&](thread_transport& world) {
               gather_on(host(), world, memory[static_cast<std::size_t>(world.rank())]);
-          }) == same(expected + "all_gather of 1 bytes" + from));
+          }) == same(expected + "all_gather of 1 bytes in collective" + from));
     CHECK(stays_away([&](thread_transport& world) {
               gather_on(host_queue(), world, memory[static_cast<std::size_t>(world.rank())]);
-          }) == same(expected + "all_gather of 1 bytes" + from));
+          }) == same(expected + "all_gather of 1 bytes in collective" + from));
     CHECK(stays_away([](thread_transport& world) { world.split(std::vector<int>{world.rank()}); }) ==
           same(expected + "split" + from));
 }

@@ -24,6 +24,7 @@ zeropp::volume sent_by(std::string_view function, const char* first, const char*
         return zeropp::all_gather_volume(ranks, format_named<gather_formats>(first), elements, 1, rank);
     }
     if (function == "zeropp_all_to_all") {
+        zeropp::detail::existing_rank("volume", ranks.size(), rank);
         return zeropp::all_to_all_volume(ranks, format_named<gather_formats>(first), elements);
     }
     if (function == "zeropp_update_gather") {

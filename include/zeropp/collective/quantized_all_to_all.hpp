@@ -61,21 +61,22 @@ std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* me
     return messages;
 }
 
-/// Why a tensor of the division `whole` has no equal parts for all ranks, as "expected ..., given ..."; empty if it
-/// has.
-inline std::string parts_problem(const tensor_division& whole) {
-    const partition& part = whole.part();
-    if (part.count() % static_cast<std::size_t>(part.ranks()) == 0) return {};
-    return "expected a multiple of " + std::to_string(part.ranks()) + " elements, given " +
-           std::to_string(part.count());
+/// Why a tensor of the division `part` has no equal parts for all ranks, as "expected ..., given ..."; empty if it has.
+inline std::string parts_problem(const partition& part) {
+    const auto ranks = static_cast<std::size_t>(part.ranks());
+    if (part.count() == ranks * part.slice_size()) return {};
+    if (part.count() % ranks == 0) {
+        return "expected shards of " + std::to_string(part.count() / ranks) + " elements, given shards of " +
+               std::to_string(part.slice_size());
+    }
+    return "expected a multiple of " + std::to_string(ranks) + " elements, given " + std::to_string(part.count());
 }
+inline std::string parts_problem(const tensor_division& whole) { return parts_problem(whole.part()); }
 /// Why a tensor of a list of the division `whole` has no equal parts for all ranks; empty if all tensors have.
 inline std::string parts_problem(const list_division& whole) {
     for (std::size_t t = 0; t != whole.segments().size(); ++t) {
-        const partition& part = whole.segments()[t].part;
-        if (std::string problem = parts_problem(tensor_division(part.count(), part.ranks())); !problem.empty()) {
-            return "of tensor " + std::to_string(t) + ", " + problem;
-        }
+        const std::string problem = parts_problem(whole.segments()[t].part);
+        if (!problem.empty()) return "of tensor " + std::to_string(t) + ", " + problem;
     }
     return {};
 }
@@ -98,7 +99,7 @@ std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Qu
 ///
 /// Shapes    sent and received [n], n a multiple of the number of ranks; scratch as
 ///           quantized_all_to_all_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists of whole tensors of the
-///           same sizes, each with such an n
+///           same sizes, each with such an n and with equal shards
 /// Result    part r of received == decode(encode(part `rank` of rank r's sent)), this rank's own included. Each part is
 ///           encoded once, whatever the levels. The bits do not depend on execution, transport or topology
 /// In place  received may be sent, or overlap it: all parts are encoded before the first one is decoded
@@ -131,13 +132,14 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
     call.require([&] { return in.whole_problem(ranks); });
     call.require([&] { return detail::parts_problem(whole); });
     call.require([&] { return out.same_problem(in, ranks); });
-    const std::size_t bytes = format_of<Quantizer>.bytes_of(whole);
-    const std::size_t all = static_cast<std::size_t>(slot_count(ranks)) * bytes;
+    const std::size_t all = static_cast<std::size_t>(slot_count(ranks)) * format_of<Quantizer>.bytes_of(whole);
     call.run(pipeline(exec), comm.world(), scratch, 2 * all, [&](std::byte* work) {
         if (whole.elements() == 0) return;
         const typename std::remove_const_t<decltype(whole)>::chunks cut(whole, 1, Quantizer::block_size);
         const auto slots = cut[0].in_slots(ranks.order(), 0, slot_count(ranks));
         codec::write(exec, detail::in_phase(q, noise_phase::gather), in.tensor(), slots, work);
+        // Without space for empty tensors at a list's beginning, so perhaps fewer than a whole shard's message.
+        const std::size_t bytes = format_of<Quantizer>.bytes_of(slots);
         const std::byte* const messages = detail::exchange_all(exec, comm, work, work + all, bytes);
         codec::read(exec, one_message{q, messages},
                     cut.of(out.divided({ranks.size()}))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());

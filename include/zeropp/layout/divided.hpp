@@ -185,8 +185,9 @@ public:
             throw precondition_error("secondary_partition", "a group of at least 1 rank", std::to_string(ranks.count));
         }
         if (!list_) return f(detail::tensor_division(elements_, ranks.count));
-        return f(detail::list_division(ranks.of_group ? list_->groups.of(ranks.count) : list_->over_ranks, nullptr,
-                                       elements_, list_->digest));
+        const auto parts = ranks.of_group ? list_->groups.of(ranks.count) : list_->over_ranks;
+        return f(detail::list_division(parts, nullptr, elements_,
+                                       ranks.of_group ? detail::digest_of(parts) : list_->digest));
     }
 
 private:

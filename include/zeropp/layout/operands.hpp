@@ -164,7 +164,7 @@ struct list_operand {
     tensor_table<T> tensor() const { return {list.resident_tensors()}; }
     list_division divided(const sharing_ranks& ranks) const {
         const std::span<const segment> parts = ranks.of_group ? list.over_groups().of(ranks.count) : list.over_ranks();
-        return {parts, list.resident(parts), list.elements(), list.digest()};
+        return {parts, list.resident(parts), list.elements(), ranks.of_group ? digest_of(parts) : list.digest()};
     }
     tensors_shape shape() const { return list; }
     std::size_t elements() const { return list.elements(); }

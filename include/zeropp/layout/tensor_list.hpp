@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -51,6 +52,15 @@ workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Re
     workspace<Space> memory(table.size(), exec, resource);
     memory.assign(table.data(), table.size(), exec);
     return memory;
+}
+
+/// Hash of a division of tensors: equal for equal divisions, and almost surely different otherwise.
+inline std::uint64_t digest_of(std::span<const segment> segments) {
+    std::uint64_t digest = 0xcbf29ce484222325;
+    for (const segment& s : segments) {
+        for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest = (digest ^ n) * 0x100000001b3;
+    }
+    return digest;
 }
 
 /// Division of a list's tensors over the ranks of a group, for each size of groups.
@@ -122,7 +132,8 @@ public:
     using space = Space;
 
     /// Makes a list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
-    /// Throws precondition_error if an array is too small for its division, rows have no element, or shards overlap.
+    /// Throws precondition_error if an array is too small for its division, rows have no element or too many, or shards
+    /// overlap.
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
@@ -135,9 +146,7 @@ public:
             segments_.insert(segments_.end(), of_group.begin(), of_group.end());
         }
         for (std::size_t t = 0; t != tensors_.size(); ++t) require_room(t);
-        for (const segment& s : over_ranks()) {
-            for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest_ = (digest_ ^ n) * 0x100000001b3;
-        }
+        digest_ = detail::digest_of(over_ranks());
         make_resident(memory...);
     }
     template <topology Topology>
@@ -203,7 +212,7 @@ public:
     /// True if two arrays of the list overlap in memory. Gaps between shards count as part of an array.
     bool arrays_overlap() const { return arrays_overlap_; }
 
-    /// Hash of the division of all tensors: equal on ranks with equal divisions, and almost surely different otherwise.
+    /// Hash of the division of all tensors over all ranks.
     std::uint64_t digest() const { return digest_; }
 
 private:
@@ -220,12 +229,18 @@ private:
                                      std::to_string(given));
         };
         if (how.row == 0) fail("in rows of at least 1 element", 0);
+        // Sizes of messages, of which a call may need several for each rank, must be sizes.
+        constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+        const std::size_t longest = most / 256 / static_cast<std::size_t>(ranks_);
+        if (how.row > longest) fail("in rows of at most " + std::to_string(longest) + " elements", how.row);
         if (s.stride < s.part.slice_size()) {
             fail("with a stride of at least a shard's " + std::to_string(s.part.slice_size()) + " elements", s.stride);
         }
         if (s.part.count() == 0) return;
-        const int last = static_cast<int>((s.part.count() - 1) / s.part.slice_size());
-        const std::size_t end = static_cast<std::size_t>(last) * s.stride + s.part.size(last);
+        const std::size_t last = (s.part.count() - 1) / s.part.slice_size();
+        const std::size_t size = s.part.size(static_cast<int>(last));
+        const bool overflows = last != 0 && s.stride > (most - size) / last;
+        const std::size_t end = overflows ? most : last * s.stride + size;
         if (tensors_[t].memory.size() < end) {
             fail("in an array of at least " + std::to_string(end) + " elements", tensors_[t].memory.size());
         }
@@ -263,7 +278,7 @@ private:
     std::size_t longest_bytes_ = 0;
     bool arrays_overlap_ = false;
     std::vector<std::uint32_t> by_address_;
-    std::uint64_t digest_ = 0xcbf29ce484222325;
+    std::uint64_t digest_ = 0;
     std::vector<segment> segments_;  // over all ranks, then over groups of each size in turn
     workspace<Space> memory_;
 };

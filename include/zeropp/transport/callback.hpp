@@ -28,14 +28,16 @@ struct process_group {
 
     int rank = 0;
     int size = 1;
-    /// Function that gathers `bytes` bytes of each rank on all ranks, as MPI_Allgather.
+    /// Function that gathers `bytes` bytes of each rank on all ranks, as MPI_Allgather. `send` may be `recv` + rank *
+    /// `bytes`, for which MPI takes MPI_IN_PLACE.
     std::function<move> all_gather;
     /// Function that sends `bytes` separate bytes from each rank to each rank, as MPI_Alltoall.
     std::function<move> all_to_all;
     /// Function that returns the group of `members`: ranks of this group, in their new order.
     std::function<process_group(std::span<const int> members)> split;
-    /// Function that gathers `bytes` bytes of each of the lowest `roots` ranks on all ranks. Optional, but present on
-    /// all ranks or on none. Quantized updates require `broadcast` if only some groups own weights.
+    /// Function that gathers `bytes` bytes of each of the lowest `roots` ranks on all ranks. A root's `send` may be
+    /// `recv` + rank * `bytes`. Optional, but present on all ranks or on none. Quantized updates require `broadcast` if
+    /// only some groups own weights.
     std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
         nullptr;
     /// Function that returns a new group of all ranks that are not in `excluded`, in the order of their ranks.

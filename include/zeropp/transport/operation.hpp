@@ -105,9 +105,9 @@ void run_operation(T& transport, const E& exec, const operation& what, const std
 
 /// An operation, and the collective to which it belongs.
 struct operation_in_call : operation {
-    /// Name of the collective; empty if none has begun.
+    /// Name of the collective; empty if none has begun, and for a split.
     short_text collective;
-    /// Number of the collective on its transport, from 1; number of the operation if no collective has begun.
+    /// Number of the collective on its transport, from 1; number of the operation if it belongs to no collective.
     std::uint64_t call = 0;
 
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
@@ -143,10 +143,12 @@ public:
         own_->began = ++all.begun;
     }
 
-    /// `what`, the next operation on this transport, with the collective to which the operation belongs.
+    /// `what`, the next operation on this transport, with the collective to which the operation belongs. A split
+    /// belongs to none.
     operation_in_call next(const operation& what) {
         const std::lock_guard lock(root().mutex);
         ++own_->operations;
+        if (what.kind == operation::split) return {what, {}, own_->operations};
         const entry* last = own_.get();
         for (const entry* e = own_->above.get(); e != nullptr; e = e->above.get()) {
             if (e->began > last->began) last = e;

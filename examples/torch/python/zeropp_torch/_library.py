@@ -223,6 +223,14 @@ def require_success(loaded: ctypes.CDLL, status: int) -> None:
         raise ZeroppError(loaded.zeropp_error().decode(errors="replace"))
 
 
+def text_of(words: str) -> bytes:
+    """`words` as a text of the library. Raises ZeroppError for a zero, where the library would cut them."""
+    if "\0" in words:
+        raise ZeroppError(f"zeropp_torch: expected a text without zeros, given {words!r:.80}")
+    # Lone surrogates are no UTF-8, but a text to compare, or a format that there is not.
+    return words.encode(errors="surrogatepass")
+
+
 def element_of(tensors: Sequence[torch.Tensor]) -> int:
     """The library's number of the tensors' element type; of no tensors, that of fp32."""
     dtype = tensors[0].dtype if tensors else torch.float32

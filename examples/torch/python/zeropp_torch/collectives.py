@@ -22,7 +22,7 @@ def _listed(tensors: Tensors) -> list[torch.Tensor]:
 
 
 def _format(name: str) -> bytes:
-    return instance("zeropp_torch", "formats", name, str, "names").encode()
+    return _library.text_of(instance("zeropp_torch", "formats", name, str, "names"))
 
 
 def _hops(*names: str | None) -> tuple[bytes, bytes]:
@@ -257,7 +257,7 @@ def all_reduce(
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
         return (
-            instance("all_reduce", "algorithm", algorithm, str, "a string").encode(),
+            _library.text_of(instance("all_reduce", "algorithm", algorithm, str, "a string")),
             *_hops(intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
             int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
@@ -275,7 +275,7 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
     with _library.on_device(tensor.device):
         status = loaded.zeropp_quantize(
-            format.encode(), _library.element_of([tensor]), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
+            _format(format), _library.element_of([tensor]), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
             _library.stream_of(tensor.device),
         )
     _library.require_success(loaded, status)
@@ -296,7 +296,7 @@ def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: t
         )
     with _library.on_device(message.device):
         status = loaded.zeropp_dequantize(
-            format.encode(), _library.element_of([tensor]), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
+            _format(format), _library.element_of([tensor]), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
             _library.stream_of(message.device),
         )
     _library.require_success(loaded, status)

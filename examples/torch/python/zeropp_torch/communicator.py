@@ -87,9 +87,9 @@ def volume(
     loaded = _library.library("cpu")
     sent = (ctypes.c_uint64 * 3)()
     nodes, per_site, size = places.for_library()
-    second = " + ".join(name for name in formats[1:] if name is not None)
+    first, second = map(_library.text_of, (formats[0], " + ".join(name for name in formats[1:] if name is not None)))
     status = loaded.zeropp_volume_in_sites(
-        function.encode(), formats[0].encode(), second.encode(), elements, int(two_shot), nodes, per_site, size, rank, sent
+        function.encode(), first, second, elements, int(two_shot), nodes, per_site, size, rank, sent
     )
     _library.require_success(loaded, status)
     return Traffic(sent[0], sent[1], 1, sent[2])
@@ -414,15 +414,17 @@ class Communicator:
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
         """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises a ZeroppError, ranks that
         compare the call raise too."""
-        arguments.instance(function, "name", name, str, "a string")
         # On a GPU, autograd runs backward on other threads.
         with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
-            self._library.zeropp_name(self._handle, name.encode())
             try:
+                self._library.zeropp_name(
+                    self._handle, _library.text_of(arguments.instance(function, "name", name, str, "a string"))
+                )
                 given = prepare()
             except ZeroppError as refused:
                 stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-                self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
+                words = _library.text_of(str(refused).replace("\0", "\\0"))
+                self.call("zeropp_refuse", self._handle, function.encode(), words, stream)
             else:
                 self.call(function, self._handle, *given)
 

@@ -106,9 +106,10 @@ def predict(
     if gradients is None or gradients.intra_node == formats.OWN_TYPE:
         gradients = formats.GradientFormats(plain_gradients, plain_gradients)
     plan = _library.Plan(
-        (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
-        plain_gradients.encode(), weights.encode(),
-        chosen.differences.encode() if chosen.differences is not None else None, *gradients.for_library(), int(error_feedback),
+        (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary,
+        *map(_library.text_of, (plain, plain_gradients, weights)),
+        _library.text_of(chosen.differences) if chosen.differences is not None else None,
+        *gradients.for_library(), int(error_feedback),
         *(getattr(machine, name) for name in _library.MACHINE),
     )
     predicted, inter_site = _library.Prediction(), (ctypes.c_uint64 * 2)()

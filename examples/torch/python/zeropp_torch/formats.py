@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 
 from . import arguments
-from ._library import ZeroppError, library
+from ._library import ZeroppError, library, text_of
 
 Gradients = Union[str, tuple[str, ...]]
 
@@ -50,7 +50,7 @@ class GradientFormats(NamedTuple):
 
     def for_library(self) -> tuple[bytes, bytes]:
         """The library's arguments `intra_node` and `inter_node`, which has both formats beyond a node."""
-        intra_node, beyond = str(self).encode().split(b" + ", 1)
+        intra_node, beyond = text_of(str(self)).split(b" + ", 1)
         return intra_node, beyond
 
     def of(self, dtype: torch.dtype) -> GradientFormats:
