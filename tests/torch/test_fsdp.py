@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, plain_and_ours, refusals, shard, train, whole_parameters
+from models import Given, assert_same, batch, loss_of, network, plain_and_ours, refusals, shard, train, whole_parameters
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import (
@@ -88,6 +88,40 @@ def used_by_turns(rank, size):
 def test_error_feedback_where_not_all_of_a_unit_is_used(ranks):
     for losses in ranks.run(4, used_by_turns):
         assert losses[-1] < losses[0], losses
+
+
+class Pair(nn.Module):
+    """Two parameters of one size, one with much larger gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.large, self.small = Given(64), Given(64)
+
+    def forward(self, gradient):
+        return self.large(100 * gradient) + self.small(gradient)
+
+
+def trained_by_turns(rank, size):
+    """Errors of a gradient that follows one of another parameter: sharded, and of replicas."""
+    gradient = torch.randn(64, generator=torch.Generator().manual_seed(rank))
+    mean = gradient.clone()
+    dist.all_reduce(mean)
+    errors = []
+    for shape, which in (((size,), "gradients"), ((size, 1), "replicas")):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[: len(shape)])
+        model = zeropp.fully_shard(Pair(), mesh=mesh)
+        zeropp.apply(model, ranks_per_node=1, **{"gradients": None, which: "int4:128:signed:bf16"}, error_feedback=True)
+        for trained, frozen in ((model.large, model.small), (model.small, model.large)):
+            frozen.weight.requires_grad_(False)
+            trained.weight.requires_grad_(True)
+            model(gradient).backward()
+        errors.append(float((model.small.weight.grad.full_tensor() - mean / size).abs().max()))
+    return errors
+
+
+def test_error_feedback_is_of_the_parameters_that_are_trained(ranks):
+    for errors in ranks.run(2, trained_by_turns):
+        assert max(errors) < 0.5, errors
 
 
 def mixed(rank, size, parameters, reduction):

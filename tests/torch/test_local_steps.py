@@ -301,6 +301,8 @@ def refuse(rank, size):
             "exchange '4bit' on rank 0, '2bit' on rank 1": lambda: steps_of(exchange=("4bit", "2bit")[rank]),
             "momentum 0.9 on rank 0, 0.5 on rank 1": lambda: steps_of(momentum=(0.9, 0.5)[rank]),
             "local_steps: expected the same on every rank": lambda: steps_of(seed=3 + rank),
+            # The same elements, in other places.
+            "given digest of weights": lambda: step_of(torch.arange(9.0).flip(0) if rank == 1 else torch.arange(9.0)),
             "expected contiguous tensors, given one of strides (1, 3)": lambda: step_of(torch.ones(2, 3).t()),
             "expected tensors of torch.float32, torch.float16, torch.bfloat16, given torch.float64":
                 lambda: step_of(torch.ones(3, dtype=torch.float64)),

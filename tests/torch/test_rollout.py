@@ -174,6 +174,32 @@ def test_subscribers_have_the_published_bits(run):
     assert zeropp.weights_digest(others) != zeropp.weights_digest(published)
 
 
+def test_weights_in_freed_memory_are_other_weights(tmp_path):
+    weights, memory = {"a": torch.randn(5000)}, bytearray(4 * 5000)
+    zeropp.Publisher(weights, tmp_path).publish()
+    subscriber = zeropp.Subscriber(tmp_path)
+    for _ in range(2):
+        given = {"a": torch.frombuffer(memory, dtype=FP32).zero_()}
+        assert subscriber.update(given) == 1 and torch.equal(given["a"], weights["a"].to(BF16).float())
+        del given
+
+
+def test_tied_weights_are_published_once(tmp_path):
+    # Tensors of a state dict are others for each name.
+    model, copy = (network(tied=True).to(BF16) for _ in range(2))
+    publisher, subscriber = zeropp.Publisher(model.state_dict(), tmp_path), zeropp.Subscriber(tmp_path)
+    for version in (1, 2):
+        assert publisher.publish().whole_bytes == sum(2 * p.numel() for p in model.parameters())
+        assert subscriber.update(copy.state_dict()) == version
+        assert torch.equal(bits(copy.head.weight), bits(model.head.weight))
+        with torch.no_grad():
+            model.head.weight[:5] *= 1.01
+    assert zeropp.weights_digest(copy) == zeropp.weights_digest(copy.state_dict())
+    zeropp.Publisher(network().to(BF16), tmp_path).publish()
+    with pytest.raises(zeropp.ZeroppError, match="expected head.weight with memory of its own, as published, given that of embed.weight"):
+        subscriber.update(copy, version=3)
+
+
 def damages(path):
     """Other bytes for a file, by name."""
     whole = path.read_bytes()

@@ -76,15 +76,16 @@ class Feedback:
         self._of: Any = None
 
     def of(
-        self, gradients: torch.Tensor, hops: formats.GradientFormats, all_elements: int
+        self, gradients: torch.Tensor, hops: formats.GradientFormats, trained: Sequence[Any]
     ) -> Optional[ErrorFeedback]:
-        """Feedback for `gradients`. None if these are not `all_elements`: a parameter has no gradient in this step, and
-        residuals would be misplaced."""
-        if not self._wanted or gradients.numel() != all_elements:
+        """Feedback for `gradients`, those of the parameters `trained`. None if one has no gradient in this step: residuals would
+        be misplaced. For other parameters than in the last call, also of as many elements, residuals start anew."""
+        shards = 1 if self._of_all_reduce else self._communicator.size
+        if not self._wanted or gradients.numel() != units.shard_elements(trained) * shards:
             return None
-        if self._kept is None or self._of != (all_elements, gradients.dtype):
+        if self._kept is None or self._of != (trained, gradients.dtype):
             self._kept = ErrorFeedback(self._communicator, gradients, *hops, of_all_reduce=self._of_all_reduce)
-            self._of = all_elements, gradients.dtype
+            self._of = trained, gradients.dtype
         return self._kept
 
     def reset(self) -> None:
@@ -286,13 +287,12 @@ class ReduceScatter:
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
         hops = self._gradients.of(input_tensor.dtype)
-        all_elements = units.shard_elements(units.trained(self._group)) * self._communicator.size
         if self._compared_backward is not None:
             self._compared_backward.before_call(self._name, self._group, input_tensor)
         self._compared.before_call(begins_step=True)
         reduce_scatter(
             self._communicator, input_tensor.view(-1), output_tensor.view(-1), *hops, mean=op == dist.ReduceOp.AVG,
-            feedback=self.feedback.of(input_tensor, hops, all_elements), name=self._name,
+            feedback=self.feedback.of(input_tensor, hops, units.trained(self._group)), name=self._name,
         )
         return None
 
@@ -345,7 +345,7 @@ class ReplicaReduce:
             dist.all_reduce(gradients, group=self._process_group)
             return
         hops = self._hops.of(gradients.dtype)
-        feedback = self.feedback.of(gradients, hops, units.shard_elements(units.trained(self._group)))
+        feedback = self.feedback.of(gradients, hops, units.trained(self._group))
         if self._compared_backward is not None:
             self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
         self._compared.before_call(begins_step=True)

@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _library, arguments
 from ._library import ZeroppError
@@ -49,17 +50,28 @@ _POLL = 0.02
 
 
 def _tensors(function: str, weights: Weights) -> dict[str, torch.Tensor]:
-    """Tensors with elements, by name. Of several names of one tensor, the first."""
+    """Tensors with elements, by name."""
     arguments.instance(function, "weights", weights, (nn.Module, Mapping), "a module, or tensors by name")
     # A sharded module's own hook makes parameters sharded again.
     given = weights.state_dict(keep_vars=True) if isinstance(weights, nn.Module) else weights
-    found, seen = {}, set()
     for name, tensor in given.items():
         arguments.instance(function, name, tensor, torch.Tensor, "a tensor")
-        if tensor.numel() != 0 and id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = tensor.detach()
-    return found
+    return {name: tensor.detach() for name, tensor in given.items() if tensor.numel() != 0}
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Where the elements of `tensor` are. While a place is kept, no tensor that is made later has an equal one, though it may get
+    the address of freed memory."""
+    held = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return StorageWeakRef(held.untyped_storage()), held.data_ptr(), held.dtype, held.shape, held.stride()
+
+
+def _untied(function: str, weights: Weights) -> dict[str, torch.Tensor]:
+    """As _tensors(); of several names of one memory, as tied weights have, the first."""
+    found: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
+    for name, tensor in _tensors(function, weights).items():
+        found.setdefault(_place(tensor), (name, tensor))
+    return dict(found.values())
 
 
 def _memory(tensor: torch.Tensor, first: int, count: int) -> memoryview:
@@ -77,7 +89,7 @@ def weights_digest(weights: Weights) -> str:
     """SHA-256, in hexadecimal digits, of the names, types, shapes and bits of `weights`: plain tensors, in any memory. Reads
     all bits, for tests and comparisons; `Subscriber.digest` does not."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(_tensors("weights_digest", weights).items()):
+    for name, tensor in sorted(_untied("weights_digest", weights).items()):
         _library.require_tensor(tensor)
         held = tensor.cpu()
         digest.update(json.dumps([name, str(held.dtype), list(held.shape)]).encode())
@@ -216,7 +228,7 @@ class Publisher:
     def _owned(self) -> tuple[tuple[str, int], list[tuple[_Owned, torch.Tensor]]]:
         """A digest of all tensors' names, types and shapes, with their number of elements; and this rank's elements."""
         table, own, elements = [], [], 0
-        for name, tensor in _tensors("Publisher", self._weights).items():
+        for name, tensor in _untied("Publisher", self._weights).items():
             if tensor.dtype not in _library.ELEMENTS:
                 types = ", ".join(map(str, _library.ELEMENTS))
                 raise ZeroppError(f"Publisher: expected tensors of {types}, given {name} of {tensor.dtype}")
@@ -378,7 +390,7 @@ class Subscriber:
         for name, tensor in tensors.items():
             if isinstance(tensor, DTensor) or tensor.is_meta:
                 raise ZeroppError(f"Subscriber: expected plain tensors with elements in memory, given {name} as another")
-        places = {name: (t.data_ptr(), t.dtype, t.shape, t.stride(), t.device) for name, t in tensors.items()}
+        places = {name: _place(tensor) for name, tensor in tensors.items()}
         if places != self._places:
             self._places = places
             self._version, self._follows = None, False
@@ -480,8 +492,10 @@ class Subscriber:
             if names:
                 more = f" and {len(names) - 1} others" if len(names) > 1 else ""
                 raise ZeroppError(f"Subscriber: expected weights with the published names, given some {words} {names[0]}{more}")
-        kept = {}
+        kept, addresses = {}, {}
         for name, of_name in published.items():
+            if (other := addresses.setdefault(tensors[name].data_ptr(), name)) != name:
+                raise ZeroppError(f"Subscriber: expected {name} with memory of its own, as published, given that of {other}")
             tensor, shape, dtype, end = tensors[name], of_name[0].shape, _TYPES[of_name[0].type], 0
             if tuple(tensor.shape) != shape or tensor.dtype not in (dtype, torch.float32):
                 raise ZeroppError(
