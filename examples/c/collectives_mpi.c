@@ -166,6 +166,15 @@ int main(int argc, char** argv) {
     require(sent[0] == 0 && (size == 2 || (sent[2] != 0 && sent[1] > sent[2])), "not all levels have their bytes");
     zeropp_communicator_destroy(in_sites);
 
+    /* Nodes of different sizes, here the last rank alone, which gathers from all other ranks. */
+    zeropp_communicator* uneven;
+    for (int r = 0; r != size; ++r) nodes[r] = r == size - 1;
+    succeeds(zeropp_communicator_create(nodes, size, rank, callbacks, &uneven), &groups);
+    for (size_t i = 0; i != own; ++i) shard[i] = weight(begin + i, 0);
+    succeeds(zeropp_all_gather(uneven, "int8:256:bf16", zeropp_float32, &of_shard, &of_full, 1, NULL), &groups);
+    require(error_of(full, 0, elements, 1, 0) < 0.0041f, "the error on nodes of different sizes is too large");
+    zeropp_communicator_destroy(uneven);
+
     zeropp_communicator_destroy(comm);
     mpi_groups_free(&groups);
     free(full);

@@ -9,9 +9,10 @@
 #include <mpi.h>
 #include <sched.h>
 
-/* Process groups by number; 0 is the first. Zeropp makes two more, a node's ranks and their counterparts, and a third
- * if nodes are in several sites. */
-enum { mpi_groups_most = 8 };
+/* Process groups by number; 0 is the first. For a communicator, zeropp makes two more, a node's ranks and their
+ * counterparts, and a third if nodes are in several sites. If nodes differ in size, it makes several of counterparts,
+ * at most 1 more than the largest node has ranks. */
+enum { mpi_groups_most = 256 };
 typedef struct mpi_groups {
     MPI_Comm comms[mpi_groups_most];
     int count;

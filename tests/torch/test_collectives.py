@@ -418,6 +418,8 @@ def refused(rank, size):
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
         "ranks_per_node as a whole number from 1, given '2'": lambda: zeropp.Communicator(ranks_per_node="2"),
         "compared_calls as a whole number from 0, given -1": lambda: zeropp.Communicator(compared_calls=-1),
+        "compare: expected calls as a whole number from 0, given -1": lambda: communicator.compare(-1),
+        "given 'int8:256:bf16\\x00'": lambda: zeropp.quantize(full, "int8:256:bf16\0"),
         "nodes as a sequence, given 2": lambda: zeropp.Communicator(nodes=2),
         "each node as a whole number from 0, given 0.5": lambda: zeropp.Communicator(nodes=[0, 0, 0.5, 1]),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
