@@ -180,6 +180,9 @@ TEST_CASE("kernels on lists: tiles in a row, which begin anywhere in a tensor", 
                                                                                                      200000);
         check<float, block_integer<4, 128>, block_integer<8, 256>, zeropp::cast_to<float>>({}, {}, seed, 6, 200000);
     }
+    // Rows that begin in one block of the sums and end in another.
+    check<float, block_integer<8, 65536>, hadamard<block_integer<4, 2048>, 256>, zeropp::cast_to<float>>({}, {}, 3, 2,
+                                                                                                         900000);
 }
 
 TEST_CASE("kernels on lists: a table of many slots, some without a rank", "[simt][kernels][lists]") {

@@ -104,6 +104,7 @@ struct ncclComm {
     ncclResult_t noticed = ncclSuccess;
     bool blocking = true;
     std::function<bool()> goes_on;        // whether a call of its own, if it does not block, is still in progress
+    ncclComm_t* makes = nullptr;          // where that call writes a new communicator
     std::optional<ncclResult_t> outcome;  // of a call that is settled later
     int times_in_progress = 0;
 };
@@ -431,14 +432,26 @@ std::size_t size_of(ncclDataType_t type) {
     }
 }
 
-/// Waits until done(), or, on a communicator that does not block, leaves that to ncclCommGetAsyncError.
-ncclResult_t wait_or_leave(ncclComm_t comm, std::function<bool()> done) {
+/// Waits until done(), or, on a communicator that does not block, leaves that to ncclCommGetAsyncError. done() writes a
+/// new communicator to `makes`.
+ncclResult_t wait_or_leave(ncclComm_t comm, std::function<bool()> done, ncclComm_t* makes = nullptr) {
     if (comm->blocking) {
         work::wait_until(done);
         return ncclSuccess;
     }
     comm->goes_on = [done = std::move(done)] { return !done(); };
+    comm->makes = makes;
     return ncclInProgress;
+}
+
+/// Ends a call that is still in progress, as the end of its communicator does. A split or a shrink then writes a new
+/// communicator, which has failed.
+void cut_short(network& n, ncclComm_t comm) {
+    if (!comm->goes_on || !std::exchange(comm->goes_on, nullptr)()) return;
+    ncclComm_t* const made = std::exchange(comm->makes, nullptr);
+    if (made == nullptr) return;
+    *made = join(n, std::make_shared<clique>(1), 0);
+    (*made)->noticed = ncclSystemError;
 }
 
 /// NCCL ends no communicator while a graph has calls of it.
@@ -611,13 +624,16 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
             ranks.split.reset();
             simt::work::changed();
         }
-        return simt::wait_or_leave(comm, [comm, mine, colour, child, &n] {
-            if (comm->ranks->split == mine) return false;
-            if (colour == NCCL_SPLIT_NOCOLOR) return true;
-            *child = simt::join(n, mine->cliques.at(colour), simt::place_in_split(*mine, comm->rank));
-            (*child)->blocking = comm->blocking;
-            return true;
-        });
+        return simt::wait_or_leave(
+            comm,
+            [comm, mine, colour, child, &n] {
+                if (comm->ranks->split == mine) return false;
+                if (colour == NCCL_SPLIT_NOCOLOR) return true;
+                *child = simt::join(n, mine->cliques.at(colour), simt::place_in_split(*mine, comm->rank));
+                (*child)->blocking = comm->blocking;
+                return true;
+            },
+            colour == NCCL_SPLIT_NOCOLOR ? nullptr : child);
     });
 }
 
@@ -637,6 +653,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* list, int count, ncclComm_t* n
             return fail(ncclInvalidArgument, "ncclCommShrink: a communicator that has failed, without its flag");
         }
         if (flags == NCCL_SHRINK_ABORT) {
+            simt::cut_short(n, comm);
             simt::interrupt(comm);
             for (const auto& place : comm->places) simt::work::run_through(place);
         }
@@ -645,20 +662,24 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* list, int count, ncclComm_t* n
         ++shrink->called;
         simt::work::changed();
         const auto below = std::lower_bound(excluded.begin(), excluded.end(), comm->rank) - excluded.begin();
-        return simt::wait_or_leave(comm, [comm, next, &n, mine = shrink, place = comm->rank - static_cast<int>(below)] {
-            if (mine->called != mine->left->size()) return false;
-            *next = simt::join(n, mine->left, place);
-            (*next)->blocking = comm->blocking;
-            return true;
-        });
+        return simt::wait_or_leave(
+            comm,
+            [comm, next, &n, mine = shrink, place = comm->rank - static_cast<int>(below)] {
+                if (mine->called != mine->left->size()) return false;
+                *next = simt::join(n, mine->left, place);
+                (*next)->blocking = comm->blocking;
+                return true;
+            },
+            next);
     });
 }
 #endif
 
 #ifdef NCCL_REVOKE_DEFAULT
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-    return nccl_entry_point("ncclCommRevoke", comm, [&](network&) {
+    return nccl_entry_point("ncclCommRevoke", comm, [&](network& n) {
         if (flags != NCCL_REVOKE_DEFAULT) return fail(ncclInvalidArgument, "ncclCommRevoke: unknown flags");
+        simt::cut_short(n, comm);
         comm->revoked = true;
         simt::interrupt(comm);
         return simt::wait_or_leave(comm, [comm] {
@@ -761,6 +782,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 #ifdef NCCL_WIN_COLL_SYMMETRIC
         std::erase_if(n.windows, [&](const auto& window) { return window.second->comm == comm; });
 #endif
+        simt::cut_short(n, comm);
         simt::end(comm);
         // The others lose a connection.
         for (const ncclComm_t other : comm->ranks->comms) {

@@ -121,9 +121,10 @@ public:
         const int place = listed ? static_cast<int>(self - members.begin()) : -1;
         state_->next({operation::split});
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
-        ncclComm_t child = nullptr;
         const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;
-        state_->settle(ncclCommSplit(state_->comm, colour, place, &child, nullptr), "ncclCommSplit");
+        const ncclComm_t child = state_->made_by([&](ncclComm_t* made) {
+            state_->settle(ncclCommSplit(state_->comm, colour, place, made, nullptr), "ncclCommSplit");
+        });
         if (!listed) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
         return nccl_transport(child, true, state_->relatives, state_->log.split());
     }

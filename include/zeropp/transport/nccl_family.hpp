@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -110,6 +111,8 @@ struct nccl_family::state {
     call_log log;
     int rank = 0;
     int size = 0;
+    /// Communicators of splits and shrinks that failed. NCCL may write to them until `comm` has ended.
+    std::list<ncclComm_t> unmade;
 
     state(ncclComm_t c, bool own, std::shared_ptr<nccl_family> f, call_log l)
         : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
@@ -142,6 +145,13 @@ struct nccl_family::state {
             }
         }
         std::erase(relatives->members, this);
+        if (owned) {
+            for (const ncclComm_t failed : unmade) {
+                if (failed != nullptr) ncclCommAbort(failed);
+            }
+        } else if (!unmade.empty()) {
+            keep_until_exit(std::make_shared<std::list<ncclComm_t>>(std::move(unmade)));
+        }
     }
 
     state(const state&) = delete;
@@ -176,6 +186,17 @@ struct nccl_family::state {
     void settle(ncclResult_t code, const char* call) {
         if (!nccl_settled(comm, code, relatives->timeout)) relatives->time_out(call);
         if (code != ncclSuccess) fail(call, code);
+    }
+
+    /// Returns the communicator that call(address) makes, null if it makes none. `call` must throw if NCCL fails, or
+    /// does not end in time. NCCL may write to the address after that. So the address stays valid until `comm` has
+    /// ended.
+    template <class Call>
+    ncclComm_t made_by(Call call) {
+        call(&unmade.emplace_back(nullptr));
+        const ncclComm_t made = unmade.back();
+        unmade.pop_back();
+        return made;
     }
 
     /// Result of the communicator's operations as NCCL knows it now; ncclSuccess while they run.
@@ -231,15 +252,13 @@ struct nccl_family::state {
             throw precondition_error(name, "a timeout and an NCCL with ncclCommRevoke, to shrink after a failure",
                                      "communicators that the failure has aborted");
         }
-        ncclComm_t next = nullptr;
-        ncclResult_t code =
-            ncclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), &next, nullptr, NCCL_SHRINK_ABORT);
-        const bool in_time = nccl_settled(comm, code, relatives->timeout);
-        const std::string text = nccl_last_error(comm);
-        if (in_time && code == ncclSuccess) return next;
-        if (next != nullptr) ncclCommAbort(next);
-        if (in_time) throw nccl_error("ncclCommShrink", code, text);
-        throw timed_out(name, relatives->timeout, "ncclCommShrink", "not heard from all ranks that are not excluded");
+        return made_by([&](ncclComm_t* next) {
+            ncclResult_t code = ncclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), next, nullptr,
+                                               NCCL_SHRINK_ABORT);
+            if (nccl_settled(comm, code, relatives->timeout)) return require_nccl(code, "ncclCommShrink", comm);
+            throw timed_out(name, relatives->timeout, "ncclCommShrink",
+                            "not heard from all ranks that are not excluded");
+        });
 #else
         throw precondition_error(name, "NCCL 2.27 or newer, to shrink", "an older one");
 #endif
