@@ -420,6 +420,7 @@ def refused(rank, size):
         "compared_calls as a whole number from 0, given -1": lambda: zeropp.Communicator(compared_calls=-1),
         "nodes as a sequence, given 2": lambda: zeropp.Communicator(nodes=2),
         "each node as a whole number from 0, given 0.5": lambda: zeropp.Communicator(nodes=[0, 0, 0.5, 1]),
+        "nodes, and nodes_per_site, below 2^31, given 4294967296": lambda: zeropp.Communicator(nodes=[0, 0, 1 << 32, 1 << 32]),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
         "in one order, given nodes [0, 1, 1, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 1, 0]),
         "in one order, given nodes [0, 1, 0, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 0, 0]),
