@@ -86,8 +86,8 @@ def _pieces(count: int) -> Iterator[tuple[int, int]]:
 
 
 def weights_digest(weights: Weights) -> str:
-    """SHA-256, in hexadecimal digits, of the names, types, shapes and bits of `weights`: plain tensors, in any memory. Reads
-    all bits, for tests and comparisons; `Subscriber.digest` does not."""
+    """SHA-256, in hexadecimal digits, of the names, types, shapes and bits of `weights`: plain tensors, in any memory. Of tied
+    weights, the first name counts. Reads all bits, for tests and comparisons; `Subscriber.digest` does not."""
     digest = hashlib.sha256()
     for name, tensor in sorted(_untied("weights_digest", weights).items()):
         _library.require_tensor(tensor)
@@ -150,10 +150,10 @@ class Published:
 class Publisher:
     """Publishes weights from the ranks of a training in `directory`, which they and all `Subscriber`s see.
 
-    `weights` is a module, or tensors by name: DTensors of FSDP2 and HSDP, or plain tensors, which rank 0 publishes. Weights of
-    16 bits keep their type; float32 is rounded to `dtype`, bfloat16 or float16. Keeps 2 bytes for each element that this rank
-    publishes. Every `whole_every` versions, a version is also written whole, where late subscribers begin. The files of at
-    most 2 * `whole_every` versions stay.
+    `weights` is a module, or tensors by name: DTensors of FSDP2 and HSDP, or plain tensors, which rank 0 publishes. Tied
+    weights are published once. Weights of 16 bits keep their type; float32 is rounded to `dtype`, bfloat16 or float16. Keeps 2
+    bytes for each element that this rank publishes. Every `whole_every` versions, a version is also written whole, where late
+    subscribers begin. The files of at most 2 * `whole_every` versions stay.
 
     All ranks of `group` (default: all) make a Publisher together, and refuse arguments together. A new one on an old directory
     begins a new run: it goes on with the numbers of versions, and removes the files of other runs.
