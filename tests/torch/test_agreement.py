@@ -94,8 +94,9 @@ def refused_before_the_call(rank, size, what):
     replica = zeropp.Replica(communicator, full)
     zeropp.update_gather(communicator, part, full, replica, "int2:64:signed:bf16:h32")
     feedback = zeropp.ErrorFeedback(communicator, tensor, INT4 if odd else INT8)
-    if odd:
+    if odd and what == "an empty replica":
         replica.invalidate()
+    other_full = full[:4095] if odd else full
     calls = {
         "a format that there is not": lambda: zeropp.all_reduce(communicator, tensor, "int9" if odd else INT8),
         "a format with a zero": lambda: zeropp.all_reduce(communicator, tensor, INT8 + "\0" if odd else INT8),
@@ -106,6 +107,10 @@ def refused_before_the_call(rank, size, what):
         "gaps": lambda: zeropp.all_gather(communicator, torch.ones(2048)[::2] if odd else part, full, INT8),
         "other feedback": lambda: zeropp.reduce_scatter(communicator, tensor, part, INT8, feedback=feedback),
         "an empty replica": lambda: zeropp.replica_gather(communicator, full, replica),
+        "another length than the replica's": lambda: zeropp.replica_gather(communicator, other_full, replica),
+        "another length than the replica's in an update without changes": lambda: zeropp.update_gather(
+            communicator, part, other_full, replica, "int2:64:signed:bf16:h32", changed=False
+        ),
     }
     words = refusal(calls[what])
     zeropp.all_reduce(communicator, [], "fp32")
@@ -125,6 +130,8 @@ def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
         "gaps": "expected contiguous tensors",
         "other feedback": "expected error feedback of ",
         "an empty replica": "given an empty one",
+        "another length than the replica's": "of 4095 elements",
+        "another length than the replica's in an update without changes": "of 4095 elements",
     }
     of_ranks = ranks.run(4, of_each, refused_before_the_call, [(what,) for what in told])
     for words, expected in zip(zip(*of_ranks), told.values(), strict=True):

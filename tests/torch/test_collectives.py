@@ -422,6 +422,7 @@ def refused(rank, size):
         "given 'int8:256:bf16\\x00'": lambda: zeropp.quantize(full, "int8:256:bf16\0"),
         "nodes as a sequence, given 2": lambda: zeropp.Communicator(nodes=2),
         "each node as a whole number from 0, given 0.5": lambda: zeropp.Communicator(nodes=[0, 0, 0.5, 1]),
+        "nodes, and nodes_per_site, below 2^31, given 4294967296": lambda: zeropp.Communicator(nodes=[0, 0, 1 << 32, 1 << 32]),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
         "in one order, given nodes [0, 1, 1, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 1, 0]),
         "in one order, given nodes [0, 1, 0, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 0, 0]),

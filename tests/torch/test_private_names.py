@@ -28,7 +28,7 @@ MODULES = {
 }
 UNIT = {"module": ["_get_fsdp_state"], "state": ["_auto_reshard_after_forward"]}
 GROUP = [
-    "fsdp_params", "mesh_info", "post_forward_mesh_info", "device", "all_reduce_grads", "gradient_divide_factor",
+    "fsdp_params", "modules", "mesh_info", "post_forward_mesh_info", "device", "all_reduce_grads", "gradient_divide_factor",
     "force_sum_reduction_for_comms", "_all_reduce_hook", "_all_gather_comm", "_reduce_scatter_comm",
 ]
 PARAMETER = ["mesh_info", "_orig_size", "_sharded_local_tensor", "sharded_param", "padded_sharded_param_size", "mp_policy"]

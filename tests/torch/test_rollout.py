@@ -184,6 +184,20 @@ def test_weights_in_freed_memory_are_other_weights(tmp_path):
         del given
 
 
+def test_copies_are_in_host_memory_and_a_failed_copy_is_made_again(tmp_path):
+    weights = {"a": torch.randn(5000)}
+    given, once = {"a": torch.zeros(5000)}, {"a": torch.zeros(1).expand(5000)}  # Torch refuses to write to the latter.
+    subscriber = zeropp.Subscriber(tmp_path)
+    with torch.device("meta"):  # As torch.set_default_device("cuda").
+        zeropp.Publisher(weights, tmp_path).publish()
+        assert subscriber.update(given) == 1
+    assert torch.equal(given["a"], weights["a"].to(BF16).float())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            subscriber.update(once)
+        assert subscriber.version is None
+
+
 def test_tied_weights_are_published_once(tmp_path):
     # Tensors of a state dict are others for each name.
     model, copy = (network(tied=True).to(BF16) for _ in range(2))

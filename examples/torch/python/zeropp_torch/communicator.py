@@ -62,7 +62,9 @@ class Places(NamedTuple):
         return Places([rank // ranks_per_node for rank in ranks], nodes_per_site)
 
     def for_library(self) -> tuple[ctypes.Array, int, int]:
-        """Nodes, nodes of a site and number of ranks, as the library takes them."""
+        """Nodes, nodes of a site and number of ranks, as the library takes them. Raises ZeroppError for numbers beyond its own."""
+        if (largest := max([0, self.nodes_per_site or 0, *self.nodes])) > 0x7FFFFFFF:
+            raise ZeroppError(f"zeropp_torch: expected nodes, and nodes_per_site, below 2^31, given {largest}")
         return (ctypes.c_int * len(self.nodes))(*self.nodes), self.nodes_per_site or 0, len(self.nodes)
 
     def sites(self) -> list[list[list[int]]]:

@@ -191,7 +191,7 @@ class Installation:
                 after = again
             group._zeropp_kept.append(gather)
             module.set_custom_all_gather(gather)
-            self._on_load(module, group, gather.refresh)
+            self._on_load(group, gather.refresh)
             if secondary is not None:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
@@ -227,7 +227,7 @@ class Installation:
                 self._compared_backward_of(group),
             )
             module.set_custom_reduce_scatter(hook)
-            self._keep_feedback(module, group, hook.feedback)
+            self._keep_feedback(group, hook.feedback)
         row.before += before
         row.after += after
         row.microbatch += after
@@ -281,19 +281,20 @@ class Installation:
                 self._compared_steps, self._compared_backward_of(group),
             )
             units.reduce_replicas_by(hook, module, group)
-            self._keep_feedback(module, group, hook.feedback)
+            self._keep_feedback(group, hook.feedback)
         row.before += row.replicas_before
         row.after += row.replicas_after
         row.microbatch += row.replicas_after
 
-    def _on_load(self, module: torch_fsdp.FSDPModule, group: Any, call: Callable[[], None]) -> None:
-        """Has load_state_dict() of a unit end in `call`."""
-        handle = module.register_load_state_dict_post_hook(lambda _module, _keys: call())
-        group._zeropp_undo.callback(handle.remove)
+    def _on_load(self, group: Any, call: Callable[[], None]) -> None:
+        """Has load_state_dict() of each module of a unit end in `call`."""
+        for module in group.modules:
+            handle = module.register_load_state_dict_post_hook(lambda _module, _keys: call())
+            group._zeropp_undo.callback(handle.remove)
 
-    def _keep_feedback(self, module: torch_fsdp.FSDPModule, group: Any, feedback: Feedback) -> None:
+    def _keep_feedback(self, group: Any, feedback: Feedback) -> None:
         group._zeropp_kept.append(feedback)
-        self._on_load(module, group, feedback.reset)
+        self._on_load(group, feedback.reset)
 
     def _advise(self, sentence: str) -> None:
         if sentence not in self._advice:

@@ -86,8 +86,8 @@ def _pieces(count: int) -> Iterator[tuple[int, int]]:
 
 
 def weights_digest(weights: Weights) -> str:
-    """SHA-256, in hexadecimal digits, of the names, types, shapes and bits of `weights`: plain tensors, in any memory. Reads
-    all bits, for tests and comparisons; `Subscriber.digest` does not."""
+    """SHA-256, in hexadecimal digits, of the names, types, shapes and bits of `weights`: plain tensors, in any memory. Of tied
+    weights, the first name counts. Reads all bits, for tests and comparisons; `Subscriber.digest` does not."""
     digest = hashlib.sha256()
     for name, tensor in sorted(_untied("weights_digest", weights).items()):
         _library.require_tensor(tensor)
@@ -150,10 +150,10 @@ class Published:
 class Publisher:
     """Publishes weights from the ranks of a training in `directory`, which they and all `Subscriber`s see.
 
-    `weights` is a module, or tensors by name: DTensors of FSDP2 and HSDP, or plain tensors, which rank 0 publishes. Weights of
-    16 bits keep their type; float32 is rounded to `dtype`, bfloat16 or float16. Keeps 2 bytes for each element that this rank
-    publishes. Every `whole_every` versions, a version is also written whole, where late subscribers begin. The files of at
-    most 2 * `whole_every` versions stay.
+    `weights` is a module, or tensors by name: DTensors of FSDP2 and HSDP, or plain tensors, which rank 0 publishes. Tied
+    weights are published once. Weights of 16 bits keep their type; float32 is rounded to `dtype`, bfloat16 or float16. Keeps 2
+    bytes for each element that this rank publishes. Every `whole_every` versions, a version is also written whole, where late
+    subscribers begin. The files of at most 2 * `whole_every` versions stay.
 
     All ranks of `group` (default: all) make a Publisher together, and refuse arguments together. A new one on an old directory
     begins a new run: it goes on with the numbers of versions, and removes the files of other runs.
@@ -177,7 +177,7 @@ class Publisher:
             self._directory.mkdir(parents=True, exist_ok=True)
             whole, own = self._owned()
             self._table = [owned for owned, _ in own]
-            self._kept = [torch.empty(owned.count, dtype=_TYPES[owned.type]) for owned in self._table]
+            self._kept = [torch.empty(owned.count, dtype=_TYPES[owned.type], device="cpu") for owned in self._table]
             stated |= {"whole": whole, "elements": sum(owned.count for owned in self._table), "whole_every": whole_every}
             newest = max((int(file["version"]) for file, _ in self._files()), default=0)
             stated |= {"run": secrets.token_hex(8), "version": newest}
@@ -437,9 +437,12 @@ class Subscriber:
                 self._follow(paths)
         finally:
             if self._version is not None and before != (self._run, self._version):
+                # Until the end, as elements are copied to their places.
+                copied, self._version = self._version, None
                 for name, kept in self._kept.items():
                     if kept is not tensors[name]:
                         tensors[name].copy_(kept)
+                self._version = copied
 
     def _refuse(self, path: pathlib.Path, expected: str) -> NoReturn:
         self._follows = False
@@ -509,7 +512,7 @@ class Subscriber:
             if end != tensor.numel():
                 raise ZeroppError(f"Subscriber: expected {tensor.numel()} elements of {name}, given {end}")
             in_place = tensor.device.type == "cpu" and tensor.dtype == dtype and tensor.is_contiguous()
-            kept[name] = tensor if in_place else torch.empty(tensor.shape, dtype=dtype)
+            kept[name] = tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device="cpu")
         self._kept = kept
 
     def _follow(self, paths: list[pathlib.Path]) -> None:
