@@ -3,10 +3,10 @@
 
 largest.py PROGRAM RUNS RESULTS --seeds N...
 
-PROGRAM is zero3_gpt. AdamW's rate is chosen with seed TUNING_SEED, which no mean includes. Then every setting is trained from one
-seed after another. Each finished training goes into pareto_largest.json in RESULTS, from where a later call takes it up if its
-configuration, arguments and text are equal. Makes pareto_largest.md in RESULTS after each setting of the first seed, and after each
-further seed.
+PROGRAM is zero3_gpt. AdamW's rates are chosen with seed TUNING_SEED, which no mean includes: one for synchronous training, one for
+islands. Then every setting is trained from one seed after another. Each finished training goes into pareto_largest.json in
+RESULTS, from where a later call takes it up if its configuration, arguments and text are equal. Makes pareto_largest.md in RESULTS
+after each setting of the first seed, and after each further seed.
 
 The text is English: the dictionaries of the Debian packages dict-gcide (GPL 3 or later) and dict-wn (WordNet's licence).
 """
@@ -24,9 +24,14 @@ RATES = (1e-3, 2e-3, 4e-3)
 OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model's choice at CONTROL for 1, 2 and 4 islands.
 NAMES = (BASELINE, "ZeRO++", "4+4", "by layer", "signs+three", name_of(2, CONTROL, 4), name_of(4, CONTROL, 4), CONTROL_NAME,
          "slower blocks")  # Those wanted most come first.
+OF_ISLANDS = name_of(2, CONTROL, 4)  # The setting that chooses the rate of islands.
 
 
-def report(page, command, parameters, size, seeds, losses, rows):
+def losses_text(losses):
+    return ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())
+
+
+def report(page, command, parameters, size, seeds, losses, of_islands, rows):
     page.write_text(f"""# Held-out loss of {parameters / 1e6:.1f} million parameters
 
 Made by `{command}`: zero3_gpt, {parameters} parameters, {MODEL.steps} steps, of which {MODEL.steps // WARMUP} warm up, and rates that end at zero.
@@ -38,8 +43,9 @@ windows that are spread over all held-out text. Ranks, islands and columns are a
 {table_of(rows)}
 
 *Difference*: of the held-out loss from bf16's of the same seed, {f"mean of {len(seeds)} seeds and its standard error" if len(seeds) > 1 else "one seed"}.
-bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())}. All trainings have the best
-one. The outer optimizer's rate and momentum are the small model's choice.
+Held-out losses of seed {TUNING_SEED} by peak rate: {BASELINE} {losses_text(losses)}; *{OF_ISLANDS}* {losses_text(of_islands)}.
+Synchronous trainings and the control *{CONTROL_NAME}* have the first best one, islands the second. The outer optimizer's rate and
+momentum are the small model's choice.
 """)
 
 
@@ -48,15 +54,20 @@ def main():
     text = args.runs / "text"
     text.write_bytes(b"".join(gzip.decompress(file.read_bytes()) for file in DICTIONARIES))
     train = KeptTrainings(args.program, args.runs, text, args.results / "pareto_largest.json")
-    losses = {rate: train.held_out(f"tuning {rate:g}", Entry(""), TUNING_SEED, rate, MODEL) for rate in RATES}
-    rate = min(losses, key=losses.get)
     every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
 
+    def losses_of(name, entry):
+        return {rate: train.held_out(f"{name} {rate:g}", entry, TUNING_SEED, rate, MODEL) for rate in RATES}
+
+    losses, of_islands = losses_of("tuning", Entry("")), losses_of("tuning islands", every[OF_ISLANDS])
+    rate = min(losses, key=losses.get)
+    rates = dict.fromkeys(NODES, rate) | dict.fromkeys(ISLANDS, min(of_islands, key=of_islands.get))
+
     def make_page(names, seeds):
-        rows = rows_of(train, {name: every[name] for name in names}, seeds, dict.fromkeys(NODES, rate), MODEL)
+        rows = rows_of(train, {name: every[name] for name in names}, seeds, rates, MODEL)
         parameters = train(BASELINE, every[BASELINE], seeds[0], rate, MODEL)["parameters"]
         command = f'bench/pareto/run.sh --largest --seeds "{" ".join(map(str, seeds))}"'
-        report(args.results / "pareto_largest.md", command, parameters, text.stat().st_size, seeds, losses, rows)
+        report(args.results / "pareto_largest.md", command, parameters, text.stat().st_size, seeds, losses, of_islands, rows)
 
     for count in range(1, len(NAMES) + 1):
         make_page(NAMES[:count], args.seeds[:1])
