@@ -157,7 +157,8 @@ def refused(rank, size):
         {
             'expected one of int4:128:signed:bf16:h32, int2:64:signed:bf16:h32, lloyd3:128:unbiased:h128, exact, given "int8:256"': update(differences="int8:256"),
             "expected tensors of torch.float32 for this replica, given torch.bfloat16": update(own.bfloat16(), full.bfloat16()),
-            "expected a shard of 25 elements of 100, given one of": update(slice_of(torch.zeros(101), rank, size), torch.zeros(101)),
+            "expected a shard of 25 elements of 100, given one of": update(slice_of(torch.zeros(101), rank, size)),
+            "of 100 elements, given a list of 1 tensors": update(full=torch.zeros(101)),
             "given an empty one": lambda: zeropp.replica_gather(communicator, full, empty),
             "expected as many shards as full tensors": update([own, own]),
             "expected elements of 16 bits for exact differences, given fp32": update(differences="exact"),
