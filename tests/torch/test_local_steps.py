@@ -248,6 +248,9 @@ def state_and_parameters(rank, size):
             "of shapes [[7, 5], [7]], given [[5], [7]]": load(anchors=[torch.ones(5), torch.ones(7)]),
             "of shapes [[7, 5], [7]], given [[7, 5]]": load(momenta=saved["momenta"][:1]),
             "expected the same on every rank, given problem": load(every=EVERY + rank),
+            # Of one rank alone.
+            "'expected anchors of shapes [[7, 5], [7]], given [None]' on rank 0": load(anchors=(None, saved["anchors"])[rank]),
+            "given ['none']\" on rank 1": load(momenta=(saved["momenta"], ["none"])[rank]),
             "momenta, means, given steps": lambda: steps[0].load_state_dict({"steps": 1}),
             "momenta, means, given None": lambda: steps[0].load_state_dict(None),
         }

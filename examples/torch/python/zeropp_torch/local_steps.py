@@ -246,7 +246,8 @@ class LocalSteps:
             if saved_options != self._options:
                 problem = f"expected the saved options, {saved_options}, given {self._options} to local_steps()"
             for name in ("anchors", "momenta", "means"):
-                given = [None if tensor is None else list(tensor.shape) for tensor in state[name]]
+                saved = state[name] if isinstance(state[name], (list, tuple)) else [state[name]]
+                given = [list(of.shape) if isinstance(of, torch.Tensor) else of for of in saved]
                 fitting = shapes if name != "means" else [of if of is None else shape for of, shape in zip(given, shapes)]
                 if not problem and given != fitting:
                     problem = f"expected {name} of shapes {shapes}, given {given}"
