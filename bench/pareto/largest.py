@@ -21,6 +21,7 @@ from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, T
 DICTIONARIES = [pathlib.Path("/usr/share/dictd", name) for name in ("gcide.dict.dz", "wn.dict.dz")]
 MODEL = Model(layers=5, width=256, steps=2304, context=128, more=("--held-out-windows", "2048"))
 RATES = (1e-3, 2e-3, 4e-3)
+ISLAND_RATES = (5e-4, 1e-3, 2e-3)  # An island has fewer windows in a step, and learns best at a lower rate.
 OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model's choice at CONTROL for 1, 2 and 4 islands.
 NAMES = (BASELINE, "ZeRO++", "4+4", "by layer", "signs+three", name_of(2, CONTROL, 4), name_of(4, CONTROL, 4), CONTROL_NAME,
          "slower blocks")  # Those wanted most come first.
@@ -56,10 +57,11 @@ def main():
     train = KeptTrainings(args.program, args.runs, text, args.results / "pareto_largest.json")
     every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
 
-    def losses_of(name, entry):
-        return {rate: train.held_out(f"{name} {rate:g}", entry, TUNING_SEED, rate, MODEL) for rate in RATES}
+    def losses_of(name, entry, rates):
+        return {rate: train.held_out(f"{name} {rate:g}", entry, TUNING_SEED, rate, MODEL) for rate in rates}
 
-    losses, of_islands = losses_of("tuning", Entry("")), losses_of("tuning islands", every[OF_ISLANDS])
+    losses = losses_of("tuning", Entry(""), RATES)
+    of_islands = losses_of("tuning islands", every[OF_ISLANDS], ISLAND_RATES)
     rate = min(losses, key=losses.get)
     rates = dict.fromkeys(NODES, rate) | dict.fromkeys(ISLANDS, min(of_islands, key=of_islands.get))
 
