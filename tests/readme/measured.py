@@ -55,7 +55,7 @@ def sentences():
                         f"[past it](docs/concepts/past_zeropp.md) {in_m('differences')}, or {in_m('by_layer')} with precision "
                         "by layer.")
     yield "README.md", (f"4 bits are {rs4['ours_bf16']['speedup']:.1f} times as fast as our own 16 bits, which comes from the "
-                        f"bits alone, and {rs4['native_bf16']['speedup']:.1f} times as fast as MPI's")
+                        f"bits alone. They are {rs4['native_bf16']['speedup']:.1f} times as fast as MPI's")
     yield "README.md", f"a step of FSDP2 takes {fsdp} ms in 4 bits"
     yield "README.md", (f"That is {same_route / fsdp:.1f} times as fast as bf16 on the same route ({same_route} ms). It is "
                         f"{own / fsdp:.1f} times as fast as torch's own collectives over gloo in the same hpZ groups ({own} "
