@@ -18,7 +18,7 @@ import json
 import pathlib
 
 from study import (BASELINE, CONTROL, INTERVALS, ISLANDS, LARGE, NODES, TEXT_BYTES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Trainings,
-                   arguments_of, entries, library_text, name_of, rows_of, study_parser, table_of)
+                   arguments_of, entries, library_text, losses_by_rate, losses_text, name_of, rows_of, study_parser, table_of)
 
 DICTIONARY = pathlib.Path("/usr/share/dictd/wn.dict.dz")
 PRETRAINING_RATE = 4e-3  # The best one of study.py's larger model.
@@ -56,7 +56,7 @@ of {MODEL.context} bytes of each step. Held-out loss is in nats per byte, of 204
 {table_of(rows)}
 
 *Difference*: of the held-out loss from bf16's of the same seed, {f"mean of {len(seeds)} seeds and its standard error" if len(seeds) > 1 else "one seed"}.
-bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())}. All fine-tunings have the best
+bf16's held-out losses of seed {TUNING_SEED} by peak rate: {losses_text(losses)}. All fine-tunings have the best
 one. The outer optimizer's rate and momentum are the small model's choice.
 """)
 
@@ -67,7 +67,7 @@ def main():
     text.write_bytes(gzip.decompress(DICTIONARY.read_bytes()))
     train = FineTunings(args.program, args.runs, text, args.results / "fine_tuning.json")
     before = train.held_out("before", Entry(""), TUNING_SEED, 1e-12, MODEL._replace(steps=1))
-    losses = {rate: train.held_out(f"tuning {rate:g}", Entry(""), TUNING_SEED, rate, MODEL) for rate in RATES}
+    losses = losses_by_rate(train, "tuning", Entry(""), RATES, MODEL)
     rate = min(losses, key=losses.get)
     every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
     for count in range(1, len(args.seeds) + 1):

@@ -16,7 +16,7 @@ import itertools
 import pathlib
 
 from study import (BASELINE, CONTROL, CONTROL_NAME, INTERVALS, ISLANDS, NODES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Model,
-                   arguments_of, entries, name_of, rows_of, study_parser, table_of)
+                   arguments_of, entries, losses_by_rate, losses_text, name_of, rows_of, study_parser, table_of)
 
 DICTIONARIES = [pathlib.Path("/usr/share/dictd", name) for name in ("gcide.dict.dz", "wn.dict.dz")]
 MODEL = Model(layers=5, width=256, steps=2304, context=128, more=("--held-out-windows", "2048"))
@@ -26,10 +26,6 @@ OUTER = (0.7, 0.8)  # Rate and momentum of the outer optimizer: the small model'
 NAMES = (BASELINE, "ZeRO++", "4+4", "by layer", "signs+three", name_of(2, CONTROL, 4), name_of(4, CONTROL, 4), CONTROL_NAME,
          "slower blocks")  # Those wanted most come first.
 OF_ISLANDS = name_of(2, CONTROL, 4)  # The setting that chooses the rate of islands.
-
-
-def losses_text(losses):
-    return ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())
 
 
 def report(page, command, parameters, size, seeds, losses, of_islands, rows):
@@ -57,11 +53,8 @@ def main():
     train = KeptTrainings(args.program, args.runs, text, args.results / "pareto_largest.json")
     every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
 
-    def losses_of(name, entry, rates):
-        return {rate: train.held_out(f"{name} {rate:g}", entry, TUNING_SEED, rate, MODEL) for rate in rates}
-
-    losses = losses_of("tuning", Entry(""), RATES)
-    of_islands = losses_of("tuning islands", every[OF_ISLANDS], ISLAND_RATES)
+    losses = losses_by_rate(train, "tuning", Entry(""), RATES, MODEL)
+    of_islands = losses_by_rate(train, "tuning islands", every[OF_ISLANDS], ISLAND_RATES, MODEL)
     rate = min(losses, key=losses.get)
     rates = dict.fromkeys(NODES, rate) | dict.fromkeys(ISLANDS, min(of_islands, key=of_islands.get))
 
