@@ -250,6 +250,54 @@ TEST_CASE("a copy whose first gather has failed is none", "[zero3_gpt]") {
     }
 }
 
+TEST_CASE("a survivor whose copies have failed takes the step that it has missed", "[zero3_gpt]") {
+    const workload work = short_work();
+    const int units = work.network.units();
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    const zeropp::two_level nodes(4, 1);
+    run_settings run = run_of({.nodes = nodes});
+    run.config.zeropp.optimizer_mirror = {.every = 1, .quantizer = "fp32"};
+    std::vector<int> steps_before(4), steps(4);
+    zeropp::run_on_threads(4,
+                           [&](zeropp::thread_transport ranks) {
+                               const host_device device;
+                               engine_type::transport_type world(ranks, nodes);
+                               engine_type engine(device, work.network, run.config, 1, world, nodes);
+                               const int rank = world.rank();
+                               pass batch(device, work.network, 1);
+                               std::vector<std::uint8_t> tokens(8), targets(8);
+                               try {
+                                   for (int step = 0; step != 3; ++step) {
+                                       work.words.sample_batch(1, step, rank, 1, tokens, targets);
+                                       batch.begin(tokens, targets);
+                                       engine.begin(true);
+                                       for (int u = 0; u != units; ++u) batch.forward(u, engine.next_weights());
+                                       for (int u = units - 1; u >= 0; --u) {
+                                           const auto weights = engine.next_weights();
+                                           batch.backward(u, weights, engine.gradient(u));
+                                           engine.reduce(u);
+                                       }
+                                       const double norm = engine.gradient_norm();
+                                       // Rank 3 dies before its first copies have reached rank 2.
+                                       if (rank == 3 && step == 1) return;
+                                       engine.apply({1e-2, norm});
+                                       if (rank != 3) engine.mirror_moments();
+                                   }
+                               } catch (const zeropp::lost_rank_error&) {
+                               }
+                               engine.stop();
+                               const auto r = static_cast<std::size_t>(rank);
+                               steps_before[r] = engine.steps();
+                               auto left = world.shrink();
+                               const engine_type after(device, work.network, run.config, 1, left.next, engine,
+                                                       left.survivors);
+                               steps[r] = after.steps();
+                           },
+                           {.timeout = std::chrono::seconds(2)});
+    CHECK(steps_before == std::vector{2, 2, 1, 0});
+    CHECK(steps == std::vector{2, 2, 2, 0});
+}
+
 TEST_CASE("moments of a lost shard come from its mirror, to the bit", "[zero3_gpt]") {
     const model network(small);
     CHECK(lose_rank_2(false, true, 0).lost_moments ==
