@@ -82,7 +82,9 @@ int start(int gpus_per_node) {
     int rank = 0, ranks = 1, devices = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return std::puts("skipped: no GPU here"), 77;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+    MPI_Allreduce(MPI_IN_PLACE, &devices, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);  // no rank goes on alone
+    if (devices == 0) return std::puts("skipped: no GPU here, or on another rank"), 77;
     check(cudaSetDevice(rank % gpus_per_node));
 
     ncclUniqueId id{};

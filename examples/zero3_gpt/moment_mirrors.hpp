@@ -84,6 +84,7 @@ public:
     /// Queue of the copies. If its work fails, `invalidate` them.
     const typename Device::queue& queue() const { return queue_; }
     void invalidate() {
+        last_ = {};  // a survivor may still take a step that it has missed
         for (mirror& m : mirrors_) std::visit([](auto& copies) { copies.invalidate(); }, m.copies);
     }
 

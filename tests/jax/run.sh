@@ -48,3 +48,7 @@ if ! grep -q '^passed$' <<<"$printed"; then
     printf 'a missing rank: expected an error on the other one, given\n%s\n' "$printed" >&2
     exit 1
 fi
+launch_ranks 2 timeout 120 "$python" "$root/tests/jax/ends_early.py" || {
+    echo 'an early end: expected no error, given the lines above' >&2
+    exit 1
+}

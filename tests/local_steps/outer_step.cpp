@@ -22,6 +22,7 @@
 #include <zeropp/transport/counting.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -279,6 +281,43 @@ TEST_CASE("outer step: an inner step may change weights once the returned event 
         return weights;
     };
     CHECK(trained(true) == trained(false));
+}
+
+TEST_CASE("outer step: without scratch, a call on a queue returns when its work is complete") {
+    struct late : zeropp::nesterov {
+        float operator()(const outer_options& options, float anchor, float mean, float* kept) const {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            return nesterov::operator()(options, anchor, mean, kept);
+        }
+    };
+    using late_type = zeropp::outer_optimizer<host_space, late>;
+    for (const int islands : {1, 2}) {
+        std::vector<char> begun(at(islands));
+        std::vector<float> applied(at(islands));
+        on_ranks(islands, "calls that block", [&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(zeropp::flat(islands), transport);
+            std::atomic<bool> ran = false;
+            std::vector<float> own{1.0f};
+            std::vector<std::byte> storage(late_type::storage_bytes(own) + 16);
+            late_type outer(comm.topology(), own, aligned(storage));
+            const outer_options options{.learning_rate = 0.5f, .momentum = 0};
+            const host_queue exec;
+            outer.start(exec, own);
+            exec.enqueue([&ran] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                ran = true;
+            });
+            zeropp::outer_begin(exec, comm, exactly, own, outer, options);
+            begun[at(comm.rank())] = ran;
+            outer.apply(exec, own, options);
+            exec.wait();
+            own[0] = 3;
+            zeropp::outer_step(exec, comm, exactly, own, outer, options);
+            applied[at(comm.rank())] = own[0];
+        });
+        CHECK(begun == std::vector<char>(at(islands), 1));
+        CHECK(applied == std::vector<float>(at(islands), 2));
+    }
 }
 
 TEST_CASE("outer step: fragments take turns, each once in every H steps") {

@@ -31,6 +31,12 @@ concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_refe
 
 namespace detail {
 
+/// True if a call with scratch of type R in `Space` blocks until its work is complete.
+template <class R, class Space>
+inline constexpr bool blocks_with =
+    std::same_as<std::remove_cvref_t<R>, none> ||
+    (std::same_as<Space, host_space> && allocates_in<std::remove_reference_t<R>, host_space>);
+
 /// Runs enqueue(). If enqueue() throws, blocks until the work of all executions, with operations of `transport`, is
 /// complete. Until then, work uses memory that is freed next. Then throws the exception again.
 template <execution Execution, class Transport, class Enqueue>
@@ -135,12 +141,12 @@ public:
         };
         if constexpr (std::same_as<std::remove_const_t<given>, none>) {
             block(workspace<space>(bytes));
-        } else if constexpr (requires { workspace<space>(bytes, exec.intra_node, scratch); }) {
+        } else if constexpr (blocks_with<Scratch, space>) {
+            block(workspace<space>(bytes, scratch));
+        } else if constexpr (allocates_in<given, space>) {
             workspace<space> own(bytes, exec.intra_node, scratch);
             if (overlaps_hops(exec)) join(exec);
             complete_on_error(exec, transport, [&] { enqueue(own.view()); });
-        } else if constexpr (allocates_in<given, space>) {
-            block(workspace<space>(bytes, scratch));
         } else {
             enqueue(as_view<space>(scratch));
         }

@@ -87,6 +87,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
                              detail::outer_reduction(options), scratch);
     }
     outer.advance(on.intra_node);
+    if constexpr (detail::blocks_with<Scratch, space>) wait_for(comm.world(), on.intra_node);
     return taken;
 }
 
@@ -103,6 +104,7 @@ void outer_step(const Exec& exec, Communicator& comm, const Hops& by_hop, Weight
                 Scratch&& scratch = {}) {
     outer_begin(exec, comm, by_hop, weights, outer, options, scratch);
     outer.apply(pipeline(exec).intra_node, weights, options);
+    if constexpr (detail::blocks_with<Scratch, space_of<Exec>>) wait_for(comm.world(), pipeline(exec).intra_node);
 }
 
 }  // namespace zeropp

@@ -7,6 +7,7 @@ a token and returns the next: XLA runs calls without a data dependency in any or
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import pathlib
@@ -86,7 +87,15 @@ def initialize(coordinator: str | None = None) -> None:
         coordinator = address.value.decode()
     # Before JAX's own exit function, behind which a rank may be gone.
     jax.distributed.initialize(coordinator, size.value, rank.value)
-    atexit.register(_library.zeropp_jax_stop)
+    atexit.register(_stop)
+
+
+def _stop() -> None:
+    """Ends MPI, after computations that the program has not waited for. Other ranks may wait for their calls."""
+    for array in jax.live_arrays():
+        with contextlib.suppress(Exception):  # an error of a result that the program has not used
+            array.block_until_ready()
+    _library.zeropp_jax_stop()
 
 
 class Communicator:
