@@ -263,8 +263,8 @@ template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
-                                        options.chunks, false);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        false);
     });
 }
 
@@ -274,8 +274,8 @@ template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
-                                        options.chunks, true);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        true);
     });
 }
 
@@ -342,7 +342,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    std::array formats{difference_format_of<Quantizer>, format_of<IntraNode>};
+    std::array formats{format_of<Quantizer>, format_of<IntraNode>};
     const std::size_t message = formats[0].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, owners, message, detail::overlaps_hops(on));
     const std::size_t bytes = detail::update_buffers(owners, detail::schedule(whole, chunks, formats), gathers).bytes;

@@ -78,19 +78,11 @@ struct exact_layout {
 inline constexpr message_format exact_format{
     exact_differences::tile_size,
     [](std::size_t elements, const message_place& last) { return exact_layout(elements, last).bytes; }, true};
+template <>
+inline constexpr message_format format_of<exact_differences> = exact_format;
 
 /// Type of a format of weight differences: a quantizer, or exact_differences.
 template <class Q>
 concept difference_format = quantizer<Q> || std::same_as<Q, exact_differences>;
-
-/// The message_format of weight differences in the format Q.
-template <difference_format Q>
-inline constexpr message_format difference_format_of = [] {
-    if constexpr (quantizer<Q>) {
-        return format_of<Q>;
-    } else {
-        return exact_format;
-    }
-}();
 
 }  // namespace zeropp
