@@ -55,8 +55,6 @@ struct difference {
     Tensor tensor;
     Base base;
 };
-template <class Tensor, class Base>
-difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
 /// `tensor`, the only tensor of a call, for every index.

@@ -10,7 +10,6 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
-#include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -158,8 +157,6 @@ private:
         return call.plan.sizes.formats[static_cast<std::size_t>(level)].bytes_of(chunk);
     }
 };
-template <class Call, class Slices, class Last>
-reduced_chunk(const Call&, std::size_t, Slices, Last) -> reduced_chunk<Call, Slices, Last>;
 
 /// Arguments of a reduction that all its chunks share: among them the workspace `work`, and the residuals `memory`.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>
