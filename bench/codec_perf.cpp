@@ -168,7 +168,7 @@ struct exact_case {
     bool has_weights = false;  // the replica, or old elements
 
     exact_case(const zeropp::host_threads& one, std::size_t n, float change)
-        : weights(n), old(n), rounded(n), room(zeropp::exact_format.bytes(n)) {
+        : weights(n), old(n), rounded(n), room(zeropp::format_of<zeropp::exact_differences>.bytes(n)) {
         const float unit = std::is_same_v<Old, zeropp::half> ? 0x1p-10f : 0x1p-7f;
         for (std::size_t i = 0; i != n; ++i) {
             using zeropp::element_traits;

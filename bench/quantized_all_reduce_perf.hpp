@@ -56,9 +56,7 @@ struct quantized_all_reduce_perf : whole_perf {
               by_level_(intra_node, inter_node, inter_node) {
             const std::size_t shard = a_->part.slice_size();
             visit_first([&](const auto& q) { first_ = {zeropp::wire_bytes(q, shard), shard}; });
-            one_shot_ = zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(),
-                                                      first_.bytes, zeropp::wire_bytes(inter_node, shard)) ==
-                        zeropp::all_reduce_algorithm::one_shot;
+            one_shot_ = zeropp::prefers_one_shot(nodes_.size(), first_.bytes, zeropp::wire_bytes(inter_node, shard));
         }
 
         /// Two-shot: the hops of a reduce-scatter and of an all-gather. One-shot, for small tensors: whole tensors are

@@ -129,7 +129,7 @@ zeropp::wire_format difference_format_named(const std::string& name, double exac
             if constexpr (zeropp::quantizer<Q>) {
                 return zeropp::wire_format_of(q);
             } else {
-                return {zeropp::exact_format, q.name(), exact_bits, false};
+                return {zeropp::format_of<zeropp::exact_differences>, q.name(), exact_bits, false};
             }
         },
         formats::with<zeropp::exact_differences>::parse(name));

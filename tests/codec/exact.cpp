@@ -33,10 +33,10 @@ namespace {
 using namespace zeropp_test;
 using zeropp::bfloat16;
 using zeropp::codec;
-using zeropp::exact_format;
 using zeropp::half;
 using zeropp::host;
 using zeropp::host_threads;
+constexpr zeropp::message_format exact_format = zeropp::format_of<zeropp::exact_differences>;
 
 template <class T>
 constexpr int mantissa_bits = std::is_same_v<T, half> ? 10 : 7;

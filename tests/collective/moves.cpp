@@ -35,7 +35,7 @@ TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the
     const auto p = plan(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
     // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
     REQUIRE(p.sizes.cut[0].count == 512);
-    REQUIRE(p.buffers.sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
+    REQUIRE(p.sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
     REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
     std::vector<std::byte> workspace(p.workspace_bytes());
     const auto offset = [&](const std::byte* b) { return b - workspace.data(); };

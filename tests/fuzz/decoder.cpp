@@ -213,7 +213,7 @@ void decodes_exactly(const decoder_input& input, std::span<const std::uint8_t> b
         const slices one = slices::single(where.part.count(), where.offset(s), where.size(s));
         require(bits_of(tensor.get() + where.offset(s), where.size(s)) == expected[slot],
                 "the elements that the message's bits say");
-        const std::size_t most = exact_format.bytes(one.count);
+        const std::size_t most = format_of<exact_differences>.bytes(one.count);
         const auto room = exactly<std::byte>(most, bytes);
         std::uint64_t size = 0;
         host_codec::write_exact(host(), difference{static_cast<const T*>(tensor.get()), old.data()}, one, room.get(),

@@ -78,7 +78,7 @@ struct decoder_input {
     zeropp::slices where_exact() const { return where(zeropp::exact_differences::tile_size, 20000); }
     /// Bytes from one message of exact differences to the next one: the most, or fewer.
     std::size_t exact_stride() const {
-        return zeropp::exact_format.bytes(where_exact().count) * (256u - contributors) / 256;
+        return zeropp::format_of<zeropp::exact_differences>.bytes(where_exact().count) * (256u - contributors) / 256;
     }
     /// Old elements, which exact differences change: small numbers and, in between, any bits.
     template <class T>

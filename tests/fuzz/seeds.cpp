@@ -70,7 +70,7 @@ void write_exact_seeds(const fs::path& folder, std::uint8_t quantizer) {
         for (int s = 0; s != where.slots; ++s) {
             // In the slot's order of tiles, which is the message's.
             const slices one = slices::single(where.part.count(), where.offset(s), where.size(s));
-            std::vector<std::byte> room(exact_format.bytes(one.count)), message(input.exact_stride());
+            std::vector<std::byte> room(format_of<exact_differences>.bytes(one.count)), message(input.exact_stride());
             std::uint64_t size = 0;
             codec<host>::write_exact(host(), difference{std::as_const(now).data(), old.data()}, one, room.data(),
                                      &size);

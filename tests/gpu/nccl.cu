@@ -83,5 +83,5 @@ TEST_CASE("nccl: NCCL's text is in the exception", "[gpu][nccl][errors]") {
     const std::string text =
         thrown<zeropp::nccl_error>([] { nccl_transport::create(nccl_transport::unique_id(), 1, 5); });
     INFO(text);
-    CHECK(text.find("ncclCommInitRank: invalid argument") != std::string::npos);
+    CHECK(text.find("ncclCommInitRankConfig: invalid argument") != std::string::npos);
 }

@@ -26,10 +26,10 @@ namespace kernels = zeropp_test::kernels;
 using device::device_array;
 using device::owned_stream;
 using zeropp::bfloat16;
-using zeropp::exact_format;
 using zeropp::half;
 using on_host = zeropp::codec<zeropp::host>;
 using on_device = zeropp::codec<zeropp::cuda_stream>;
+constexpr zeropp::message_format exact_format = zeropp::format_of<zeropp::exact_differences>;
 
 namespace {
 

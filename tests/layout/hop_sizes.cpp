@@ -16,7 +16,6 @@ using zeropp::flat;
 using zeropp::three_level;
 using zeropp::two_level;
 using zeropp::detail::chunks_for;
-using zeropp::detail::reduce_buffers;
 
 TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap with", "[topology][hop_sizes]") {
     const std::size_t large = 8192 * 1024;
@@ -28,15 +27,15 @@ TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap 
 }
 
 namespace {
-/// Largest messages in each format.
-template <std::size_t Formats>
-struct given_sizes {
-    std::array<std::size_t, Formats> messages;
-    std::size_t largest(int format) const { return messages[static_cast<std::size_t>(format)]; }
-};
-template <class... Bytes>
-given_sizes<sizeof...(Bytes)> sizes(Bytes... bytes) {
-    return {{static_cast<std::size_t>(bytes)...}};
+/// A format in which every message has `Bytes` bytes.
+template <std::size_t Bytes>
+constexpr zeropp::message_format fixed{1, [](std::size_t, const zeropp::message_place&) { return Bytes; }};
+/// Plan of a reduction in `chunks` chunks, with messages of `Bytes` bytes along each level.
+template <std::size_t... Bytes, class Topology>
+auto plan(const Topology& ranks, int chunks = 1) {
+    const zeropp::detail::tensor_division whole(static_cast<std::size_t>(chunks * ranks.size()), ranks.size());
+    const std::array formats{fixed<Bytes>...};
+    return zeropp::detail::reduction_plan(ranks, zeropp::detail::schedule(whole, chunks, formats));
 }
 }  // namespace
 
@@ -59,26 +58,24 @@ TEST_CASE("an update keeps a message of each slot that a rank serves, and of eac
 }
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
-    const auto bytes = [](const auto& ranks, const auto& messages) {
-        return reduce_buffers(ranks, messages).workspace(1);
-    };
-    const reduce_buffers both(two_level(2, 3), sizes(100, 10));
+    const auto both = plan<100, 10>(two_level(2, 3));
     CHECK(both.sent == std::array<std::size_t, 2>{600, 20});
-    CHECK(both.offset(0) == 0);
-    CHECK(both.offset(1) == 2 * 600);
-    CHECK(both.workspace(0) == 0);
-    CHECK(both.workspace(1) == 2 * 620);
-    CHECK(both.workspace(2) == 4 * 620);
-    CHECK(both.workspace(16) == 4 * 620);
+    std::byte workspace[1240];
+    CHECK(both.to_send(workspace, 0, 0) == workspace);
+    CHECK(both.to_send(workspace, 0, 1) == workspace + 2 * 600);
+    CHECK(plan<100, 10>(two_level(2, 3), 0).workspace_bytes() == 0);
+    CHECK(both.workspace_bytes() == 2 * 620);
+    CHECK(plan<100, 10>(two_level(2, 3), 2).workspace_bytes() == 4 * 620);
+    CHECK(plan<100, 10>(two_level(2, 3), 16).workspace_bytes() == 4 * 620);
     // One node, nodes of one, and one rank, which sends to itself.
-    CHECK(bytes(flat(6), sizes(100)) == 2 * 600);
-    CHECK(bytes(two_level(6, 1), sizes(100, 10)) == 2 * 60);
-    CHECK(bytes(flat(1), sizes(100)) == 2 * 100);
+    CHECK(plan<100>(flat(6)).workspace_bytes() == 2 * 600);
+    CHECK(plan<100, 10>(two_level(6, 1)).workspace_bytes() == 2 * 60);
+    CHECK(plan<100>(flat(1)).workspace_bytes() == 2 * 100);
     // A slot without a rank has a message; a rank that serves two columns keeps both to send.
-    CHECK(bytes(two_level::of_nodes({3, 2}), sizes(100, 10)) == 2 * (600 + 2 * 20));
-    CHECK(bytes(two_level::of_nodes({2, 1, 1}), sizes(100, 10)) == 2 * (600 + 2 * 30));
+    CHECK(plan<100, 10>(two_level::of_nodes({3, 2})).workspace_bytes() == 2 * (600 + 2 * 20));
+    CHECK(plan<100, 10>(two_level::of_nodes({2, 1, 1})).workspace_bytes() == 2 * (600 + 2 * 30));
     // Of three levels, each sends what the ones before it have summed. Levels of one member send nothing.
-    CHECK(bytes(three_level(3, 4, 5), sizes(1000, 100, 10)) == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
-    CHECK(bytes(three_level(3, 1, 5), sizes(1000, 100, 10)) == 2 * (15 * 1000 + 3 * 10));
-    CHECK(bytes(three_level(1, 4, 1), sizes(1000, 100, 10)) == 2 * 4 * 100);
+    CHECK(plan<1000, 100, 10>(three_level(3, 4, 5)).workspace_bytes() == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
+    CHECK(plan<1000, 100, 10>(three_level(3, 1, 5)).workspace_bytes() == 2 * (15 * 1000 + 3 * 10));
+    CHECK(plan<1000, 100, 10>(three_level(1, 4, 1)).workspace_bytes() == 2 * 4 * 100);
 }

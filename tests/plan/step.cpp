@@ -20,12 +20,12 @@ TEST_CASE("planned volume: exact differences send as many bytes as their bits, a
     const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
     const std::size_t n = 1 << 20, shard = (n + 11) / 12;
     const auto exact = [&](double bits) {
-        const zeropp::wire_format format{zeropp::exact_format, "exact", bits, false};
+        const zeropp::wire_format format{zeropp::format_of<zeropp::exact_differences>, "exact", bits, false};
         return zeropp::update_gather_volume(ranks, format, bf16, n);
     };
     const zeropp::volume whole = zeropp::all_gather_volume(ranks, bf16, n);
     CHECK(exact(2).intra_node == whole.intra_node);
-    CHECK(exact(16).inter_node == 2 * zeropp::exact_format.bytes(shard));
+    CHECK(exact(16).inter_node == 2 * zeropp::format_of<zeropp::exact_differences>.bytes(shard));
     CHECK(exact(17) == exact(16));
     CHECK(exact(2).inter_node == exact(16).inter_node / 8);
     CHECK(exact(2).inter_node * 79 < whole.inter_node * 10);

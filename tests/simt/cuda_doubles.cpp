@@ -259,7 +259,6 @@ public:
 
     int devices = 1;
     int multiprocessors = 4;
-    int compute_capability = 90;
     host_pages reads = host_pages::staged;
     bool logging = false;
     bool running_kernels = true;
@@ -394,11 +393,10 @@ std::size_t bytes_of_pools() {
     return bytes;
 }
 
-void set_device(int multiprocessors, int compute_capability, host_pages reads) {
+void set_device(int multiprocessors, host_pages reads) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
     d.multiprocessors = multiprocessors;
-    d.compute_capability = compute_capability;
     d.reads = reads;
 }
 
@@ -601,12 +599,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
         switch (attribute) {
         case cudaDevAttrMultiProcessorCount:
             *value = d.multiprocessors;
-            return cudaSuccess;
-        case cudaDevAttrComputeCapabilityMajor:
-            *value = d.compute_capability / 10;
-            return cudaSuccess;
-        case cudaDevAttrComputeCapabilityMinor:
-            *value = d.compute_capability % 10;
             return cudaSuccess;
         case cudaDevAttrPageableMemoryAccess:
             *value = d.reads != simt::host_pages::staged ? 1 : 0;

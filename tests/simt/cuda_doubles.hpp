@@ -46,8 +46,8 @@ live_objects live();
 /// does or by its own.
 enum class host_pages { staged, by_host_tables, by_own_tables };
 
-/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
-void set_device(int multiprocessors, int compute_capability, host_pages reads = host_pages::staged);
+/// What later questions for the device's attributes are answered with.
+void set_device(int multiprocessors, host_pages reads = host_pages::staged);
 
 /// How many devices there are from now on: one, until told otherwise. They are one device under several numbers, which
 /// threads choose with cudaSetDevice.

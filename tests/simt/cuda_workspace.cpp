@@ -138,7 +138,7 @@ TEST_CASE("workspace of device memory: bytes assigned in a stream's order are re
     workspace<device_space> memory(bytes);
     using simt::host_pages;
     for (const auto reads : {host_pages::staged, host_pages::by_host_tables, host_pages::by_own_tables}) {
-        simt::set_device(4, 90, reads);
+        simt::set_device(4, reads);
         {
             std::vector<float> gone = expected;
             memory.assign(gone.data(), bytes, cuda_stream(stream.native()));
@@ -150,7 +150,7 @@ TEST_CASE("workspace of device memory: bytes assigned in a stream's order are re
         simt::read_device(given.data(), memory.view().data(), bytes);
         CHECK(given == expected);
     }
-    simt::set_device(4, 90);
+    simt::set_device(4);
 
     REQUIRE(cudaStreamBeginCapture(stream.native(), cudaStreamCaptureModeGlobal) == cudaSuccess);
     CHECK_THROWS_WITH(memory.assign(expected.data(), bytes, stream.exec()),

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <vector>
 
 namespace zeropp_test::kernels {}
@@ -22,12 +21,6 @@ namespace zeropp_test::kernels {}
 namespace zeropp_test::simt {
 
 using namespace zeropp_test::kernels;
-
-/// The generation of the emulated device: that of the PTX where one is chosen.
-inline int compute_capability() {
-    const char* const chosen = std::getenv("PTX_ARCH");
-    return chosen == nullptr ? 90 : std::atoi(chosen);
-}
 
 /// A stream of its own, and the execution that borrows it.
 class owned_stream {
@@ -43,7 +36,7 @@ public:
 
 private:
     static cudaStream_t create(int multiprocessors) {
-        set_device(multiprocessors, compute_capability());
+        set_device(multiprocessors);
         cudaStream_t s = nullptr;
         zeropp::detail::require_cuda(cudaStreamCreate(&s), "cudaStreamCreate");
         return s;

@@ -175,7 +175,8 @@ TEST_CASE("nccl: calls that take their time are waited for, and their errors rai
 TEST_CASE("nccl: failures while a transport is made leave no communicator behind", "[simt][nccl][errors]") {
     const std::vector<int> alone{0};
     const auto make = [] { nccl_transport::create(nccl_transport::unique_id(), 1, 0); };
-    for (const std::string entry_point : {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommUserRank", "ncclCommCount"}) {
+    for (const std::string entry_point :
+         {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommUserRank", "ncclCommCount"}) {
         simt::fail_next(entry_point, ncclInternalError);
         CHECK(thrown<zeropp::nccl_error>(make) == entry_point +
                                                       ": internal error - please report this issue to the "
@@ -183,8 +184,9 @@ TEST_CASE("nccl: failures while a transport is made leave no communicator behind
                                                       entry_point + " was told to fail)");
         CHECK(simt::live_communicators() == 0);
     }
-    CHECK(thrown<zeropp::nccl_error>([] { nccl_transport::create(nccl_transport::unique_id(), 1, 5); }) ==
-          "ncclCommInitRank: invalid argument (run with NCCL_DEBUG=WARN for details) (invalid rank 5 of 1 ranks)");
+    CHECK(
+        thrown<zeropp::nccl_error>([] { nccl_transport::create(nccl_transport::unique_id(), 1, 5); }) ==
+        "ncclCommInitRankConfig: invalid argument (run with NCCL_DEBUG=WARN for details) (invalid rank 5 of 1 ranks)");
     for (const std::string entry_point : {"ncclCommSplit", "ncclCommUserRank"}) {
         lone_rank r;
         simt::fail_next(entry_point, ncclSystemError);

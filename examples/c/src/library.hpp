@@ -51,7 +51,7 @@ using difference_formats =
 template <class Q>
 zeropp::wire_format on_wire(const Q& q) {
     if constexpr (std::same_as<Q, zeropp::exact_differences>) {
-        return {zeropp::exact_format, q.name(), 8.0 * sizeof(std::uint16_t), false};
+        return {zeropp::format_of<zeropp::exact_differences>, q.name(), 8.0 * sizeof(std::uint16_t), false};
     } else {
         return zeropp::wire_format_of(q);
     }

@@ -55,8 +55,6 @@ struct difference {
     Tensor tensor;
     Base base;
 };
-template <class Tensor, class Base>
-difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
 /// `tensor`, the only tensor of a call, for every index.
@@ -145,9 +143,9 @@ void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) 
 ///       Decodes each slot's sum of the `message_sum` `source` into the slot's elements of `tensor`, by `where`
 ///   `write_exact(exec, difference, where, room, size)`
 ///       Encodes the elements of the only slot of `where` as exact_differences from the old elements, the difference's
-///       base, in pieces in `room`. `room` has exact_format's most bytes; `*size`, a std::uint64_t, gets the number of
-///       bytes of the message. Old elements are bfloat16 or half; the tensor may have float elements, which are rounded
-///       first
+///       base, in pieces in `room`. `room` has the most bytes of a message (format_of); `*size`, a std::uint64_t, gets
+///       the number of bytes of the message. Old elements are bfloat16 or half; the tensor may have float elements,
+///       which are rounded first
 ///   `place_exact(exec, where, room, message, bytes)`
 ///       Puts the pieces of `write_exact` together at `message`, another address, and clears the rest of its `bytes`
 ///       bytes

@@ -10,7 +10,6 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/operands.hpp>
-#include <zeropp/layout/schedule.hpp>
 #include <zeropp/layout/wire_format.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -109,30 +108,6 @@ auto with_first_hop(const Topology& ranks, F f, level_t<Level> = {}) {
     return f(level<Level>);
 }
 
-/// Sizes of a reduction over `Levels` levels: of chunks, of messages in each level's format, and of buffers. Locates
-/// the buffers in a workspace.
-template <class Division, std::size_t Count, int Levels>
-struct reduction_plan {
-    schedule<Division, Count> sizes;
-    reduce_buffers<Levels> buffers;
-
-    template <topology Topology>
-    reduction_plan(const Topology& ranks, const schedule<Division, Count>& of) : sizes(of), buffers(ranks, of) {}
-
-    std::size_t workspace_bytes() const { return buffers.workspace(sizes.cut.size()); }
-
-    /// Address of the messages of chunk c that this rank sends along `level`. Chunks c and c + 2 use the same memory.
-    std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
-        return workspace + c % 2 * buffers.offset(Levels) + buffers.offset(level);
-    }
-    /// Address of the messages of chunk c that this rank receives along `level`.
-    std::byte* to_receive(std::byte* workspace, std::size_t c, int level) const {
-        return to_send(workspace, c, level) + buffers.sent[static_cast<std::size_t>(level)];
-    }
-};
-template <topology Topology, class Division, std::size_t Count>
-reduction_plan(const Topology&, const schedule<Division, Count>&) -> reduction_plan<Division, Count, Topology::levels>;
-
 /// Enqueues the hops of chunk c of a reduction. `Call` is a reduction_call; `last` is a function that decodes or
 /// encodes the last sum.
 template <class Call, class Slices, class Last>
@@ -182,8 +157,6 @@ private:
         return call.plan.sizes.formats[static_cast<std::size_t>(level)].bytes_of(chunk);
     }
 };
-template <class Call, class Slices, class Last>
-reduced_chunk(const Call&, std::size_t, Slices, Last) -> reduced_chunk<Call, Slices, Last>;
 
 /// Arguments of a reduction that all its chunks share: among them the workspace `work`, and the residuals `memory`.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>

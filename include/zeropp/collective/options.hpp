@@ -6,7 +6,6 @@
 #include <zeropp/layout/chunking.hpp>
 
 #include <algorithm>
-#include <cstddef>
 
 namespace zeropp {
 
@@ -66,15 +65,6 @@ struct all_reduce_options {
 };
 
 namespace detail {
-
-/// Algorithm of an all-reduce: `wanted` or, for `by_size`, the one that `prefers_one_shot` chooses. The bytes are of a
-/// shard's message on the first hop, and in the all-gather phase.
-constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t first_hop_bytes,
-                                             std::size_t all_gather_bytes) {
-    if (wanted != all_reduce_algorithm::by_size) return wanted;
-    return prefers_one_shot(ranks, first_hop_bytes, all_gather_bytes) ? all_reduce_algorithm::one_shot
-                                                                      : all_reduce_algorithm::two_shot;
-}
 
 constexpr float divisor_of(reduction operation, int ranks) {
     return operation == reduction::mean ? static_cast<float>(ranks) : 1.0f;

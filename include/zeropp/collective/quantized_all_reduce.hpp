@@ -9,6 +9,7 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/operands.hpp>
 #include <zeropp/layout/schedule.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -31,7 +32,7 @@ struct all_reduce_plan {
     static constexpr int all_gather = static_cast<int>(Count) - 1;  // index of the all-gather phase's format
 
     reduction_plan<Division, Count, Levels> reduce;
-    all_reduce_algorithm algorithm;
+    bool one_shot;
     std::size_t gathered_bytes = 0;  // of all slots' messages: of a chunk's sums, or in one-shot of tensors
 
     /// Plan for the chunks and message formats in `sizes`. With error feedback (`feeds_back`), `by_size` means
@@ -42,19 +43,16 @@ struct all_reduce_plan {
         : reduce(ranks, sizes) {
         const std::size_t first_hop = sizes.formats[first_hop_of(ranks)].bytes_of(sizes.whole);
         const std::size_t last_hop = sizes.formats[all_gather].bytes_of(sizes.whole);
-        algorithm = feeds_back && wanted == all_reduce_algorithm::by_size
-                        ? all_reduce_algorithm::two_shot
-                        : algorithm_for(wanted, ranks.size(), first_hop, last_hop);
+        one_shot = wanted == all_reduce_algorithm::by_size
+                       ? !feeds_back && prefers_one_shot(ranks.size(), first_hop, last_hop)
+                       : wanted == all_reduce_algorithm::one_shot;
         if (sizes.cut.size() == 0) return;
         gathered_bytes = static_cast<std::size_t>(slot_count(ranks)) *
-                         (gathers() ? static_cast<std::size_t>(ranks.size()) * first_hop : sizes.largest(all_gather));
+                         (one_shot ? static_cast<std::size_t>(ranks.size()) * first_hop : sizes.largest(all_gather));
     }
 
-    /// True if the algorithm is one-shot.
-    bool gathers() const { return algorithm == all_reduce_algorithm::one_shot; }
-
     std::size_t workspace_bytes() const {
-        if (gathers()) return gathered_bytes;
+        if (one_shot) return gathered_bytes;
         return reduce.workspace_bytes() + std::min<std::size_t>(reduce.sizes.cut.size(), 2) * gathered_bytes;
     }
 
@@ -162,7 +160,7 @@ std::string all_reduce_problem(const Plan& plan, const Full& full, const Result&
     }
     if (std::string problem = memory.problem(plan.reduce.sizes.whole, ranks); !problem.empty()) return problem;
     // In `one_shot`, all ranks make all sums, so that residuals of a sum would have no owner.
-    if (!feeds_back<Memory> || !plan.gathers()) return {};
+    if (!feeds_back<Memory> || !plan.one_shot) return {};
     return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
 }
 
@@ -247,12 +245,12 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
     const float divisor = detail::divisor_of(options.operation, ranks.size());
 
     detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name, ranks);
-    detail::agree_on_reduction(call, q, whole, plan.gathers() ? options.text() : options.text(chunks), memory);
+    detail::agree_on_reduction(call, q, whole, plan.one_shot ? options.text() : options.text(chunks), memory);
     call.require_chunks(options.chunks);
     call.require([&] { return detail::all_reduce_problem(plan, in, out, memory, ranks); });
     call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
         const detail::reduction_call reduction{on, comm, q, plan.reduce, in, work, memory};
-        if (whole.elements() != 0 && plan.gathers()) {
+        if (whole.elements() != 0 && plan.one_shot) {
             detail::gather_and_sum(reduction, out, divisor);
         } else if (whole.elements() != 0) {
             detail::scatter_and_gather(reduction, plan, out, divisor);

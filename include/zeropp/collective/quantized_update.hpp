@@ -61,28 +61,6 @@ std::string update_problem(Communicator& comm, const Shard& in, const replica_up
            std::to_string(*replica.version());
 }
 
-/// Sizes of messages, which an execution has written, for the host to read.
-template <execution Execution>
-class message_lengths {
-public:
-    /// `count` sizes at `from`, in the memory of `exec`. Blocks until `exec` is complete. Allocates in device_space.
-    message_lengths(const Execution& exec, const std::byte* from, std::size_t count)
-        : at_(reinterpret_cast<const std::uint64_t*>(from)) {
-        if constexpr (!std::same_as<typename Execution::space, host_space>) {
-            copy_.resize(count);
-            exec.copy_to_host(copy_.data(), from, count * sizeof(std::uint64_t));
-            exec.wait();
-            at_ = copy_.data();
-        }
-    }
-
-    std::uint64_t operator[](std::size_t i) const { return at_[i]; }
-
-private:
-    std::vector<std::uint64_t> copy_;
-    const std::uint64_t* at_;
-};
-
 /// Arguments of an update that all its chunks share.
 template <execution Execution, class Communicator, difference_format Q, class Replica, class Sizes, class Shard,
           class Out>
@@ -149,6 +127,7 @@ private:
 
     /// Enqueues an update by exact differences. Blocks until this rank's differences are encoded, and the owners have
     /// exchanged the sizes of their messages. Messages that move together then have the size of the longest one.
+    /// Allocates in device_space, for a copy of the sizes, which the host reads.
     void add_exact(const update_buffers& at, std::byte* work) const {
         const std::size_t chunks = sizes.cut.size(), of_slot = chunks * sizeof(std::uint64_t);
         auto* const own_lengths = reinterpret_cast<std::uint64_t*>(replica.own_message(work + at.lengths, of_slot));
@@ -161,22 +140,27 @@ private:
         start_after(on.inter_node, on.intra_node);
         spread(work + at.lengths, of_slot);
         wait_for(comm.world(), on.inter_node);
-        const message_lengths lengths(on.inter_node, work + at.lengths, most_served(replica.owners()) * chunks);
+        const auto* lengths = reinterpret_cast<const std::uint64_t*>(work + at.lengths);
+        std::vector<std::uint64_t> copied;
+        if constexpr (!std::same_as<typename Execution::space, host_space>) {
+            copied.resize(most_served(replica.owners()) * chunks);
+            on.inter_node.copy_to_host(copied.data(), lengths, copied.size() * sizeof(std::uint64_t));
+            on.inter_node.wait();
+            lengths = copied.data();
+        }
         const std::byte* own = work + at.own;
         std::byte* gathering = work + at.gathered;
         sizes.for_each(work, most_served(replica.owners()), [&](std::size_t c, std::byte* messages, std::size_t most) {
             const auto chunk = sizes.cut[c];
-            bool placed = false;
             for_each_range([&](const slot_range& range) {
                 const std::size_t bytes = longest(lengths, range, c, most);
                 // Each range of slots has room for messages of the most bytes.
                 std::byte* const received = messages + place_in(range, most);
-                // In a range of another column, this rank's slot is empty, and its bytes mean nothing.
+                // In a range after the first, of another column, this rank's slot is empty: its bytes mean nothing.
                 std::byte* const sent = replica.own_message(received, bytes);
-                if (replica.owns() && !placed) {
+                if (replica.owns() && range.place == 0) {
                     codec::place_exact(on.inter_node, chunk.in_own(replica.owner()), own, sent, bytes);
                 }
-                placed = true;
                 spread(range, {sent, received, bytes});
                 start_after(on.intra_node, on.inter_node);
                 codec::read_exact(on.intra_node, received, bytes, replica.stored(chunk, range), replica.tensors(chunk));
@@ -188,8 +172,7 @@ private:
 
     /// Number of bytes that the messages of `range` have in chunk c: the most of their sizes in `lengths`, rounded up.
     /// Throws precondition_error if one is larger than `most`, which a faulty rank alone can send.
-    std::size_t longest(const message_lengths<Execution>& lengths, const slot_range& range, std::size_t c,
-                        std::size_t most) const {
+    std::size_t longest(const std::uint64_t* lengths, const slot_range& range, std::size_t c, std::size_t most) const {
         std::size_t longest = 0;
         for (int s = 0; s != range.count; ++s) {
             if (replica.order().rank(range.first + s) >= replica.owners().size()) continue;
@@ -263,8 +246,8 @@ template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
-                                        options.chunks, false);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        false);
     });
 }
 
@@ -274,8 +257,8 @@ template <topology Topology, difference_format Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return tensors.divided({ranks.size()}, [&](const auto& whole) {
-        return detail::update_workspace(ranks, whole, {difference_format_of<Quantizer>, format_of<IntraNode>},
-                                        options.chunks, true);
+        return detail::update_workspace(ranks, whole, {format_of<Quantizer>, format_of<IntraNode>}, options.chunks,
+                                        true);
     });
 }
 
@@ -342,7 +325,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    std::array formats{difference_format_of<Quantizer>, format_of<IntraNode>};
+    std::array formats{format_of<Quantizer>, format_of<IntraNode>};
     const std::size_t message = formats[0].bytes_of(whole);
     const int chunks = detail::chunks_for(options.chunks, owners, message, detail::overlaps_hops(on));
     const std::size_t bytes = detail::update_buffers(owners, detail::schedule(whole, chunks, formats), gathers).bytes;

@@ -5,7 +5,6 @@
 #include <zeropp/core/view.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <memory_resource>
@@ -64,22 +63,17 @@ private:
     std::unique_ptr<std::byte, release> memory_;
 };
 
-namespace detail {
-[[gnu::cold]] inline std::string workspace_too_small(std::size_t size, std::size_t needed) {
-    return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " + std::to_string(size);
-}
-[[gnu::cold]] inline std::string workspace_misaligned(std::size_t by) {
-    return "expected a workspace aligned to " + std::to_string(workspace_alignment) + " bytes, given one that starts " +
-           std::to_string(by) + " bytes past a boundary";
-}
-}  // namespace detail
-
 /// Reason why `scratch` cannot be a workspace of `needed` bytes, as "expected ..., given ..."; empty if it can.
 template <class Space>
 std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
-    if (scratch.size() < needed) return detail::workspace_too_small(scratch.size(), needed);
-    const std::size_t off = reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment;
-    return off == 0 ? std::string() : detail::workspace_misaligned(off);
+    if (scratch.size() < needed) {
+        return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " +
+               std::to_string(scratch.size());
+    }
+    const std::size_t off = detail::address_of(scratch.data()) % workspace_alignment;
+    if (off == 0) return {};
+    return "expected a workspace aligned to " + std::to_string(workspace_alignment) + " bytes, given one that starts " +
+           std::to_string(off) + " bytes past a boundary";
 }
 
 }  // namespace zeropp

@@ -26,12 +26,9 @@
 
 namespace zeropp::detail {
 
-/// True if Q stores elements unquantized, in the element type of Q.
-template <quantizer Q>
-inline constexpr bool stores_own_elements = false;
-template <quantizer Q>
-    requires stores_elements<Q, typename Q::element_type>
-inline constexpr bool stores_own_elements<Q> = true;
+/// A quantizer that stores elements unquantized, in its own element type.
+template <class Q>
+concept stores_own_elements = quantizer<Q> && stores_elements<Q, typename Q::element_type>;
 
 /// Element type in which stored weights move to other ranks: of Q if Q stores elements. Otherwise T, to which the
 /// sender decodes.
@@ -39,8 +36,7 @@ template <quantizer Q, class T>
 struct moved_element {
     using type = T;
 };
-template <quantizer Q, class T>
-    requires stores_own_elements<Q>
+template <stores_own_elements Q, class T>
 struct moved_element<Q, T> {
     using type = typename Q::element_type;
 };

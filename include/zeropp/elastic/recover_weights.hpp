@@ -39,8 +39,7 @@ namespace detail {
 template <class T, class Space>
 std::string shard_problem_of(const array_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
     if (of.size() != 1) return "expected a list of " + std::to_string(of.size()) + " shards, given an array";
-    return operand.elements() == of[0].part.size(rank) ? std::string()
-                                                       : shard_problem(of[0].part, rank, operand.elements());
+    return shard_problem(of[0].part, rank, operand.elements());
 }
 /// Why the list `operand` is not the list of shards of `rank` in the division `of`; empty if it is.
 template <class T, class Space>

@@ -38,8 +38,6 @@ struct survivors_of {
                std::to_string(before.size()) + " ranks before the failure, given " + detail::text_of(ranks);
     }
 };
-template <topology Topology>
-survivors_of(Topology, std::vector<int>) -> survivors_of<Topology>;
 
 /// Options of recover_weights and redistribute_shards.
 struct recovery_options {

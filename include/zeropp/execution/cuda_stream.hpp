@@ -120,8 +120,6 @@ public:
         }
 #endif
         multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, device);
-        compute_capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
-                              attribute(cudaDevAttrComputeCapabilityMinor, device);
         reads_host_pages_ = attribute(cudaDevAttrPageableMemoryAccess, device) != 0;
     }
 
@@ -137,8 +135,6 @@ public:
 
     /// Number of multiprocessors of the stream's device, from which kernels' grids get their size.
     int multiprocessors() const { return multiprocessors_; }
-    /// Compute capability of the stream's device: major * 10 + minor.
-    int compute_capability() const { return compute_capability_; }
     /// True if the stream's device can read pageable host memory, as GH200 does, and others by HMM in Linux.
     bool reads_host_pages() const { return reads_host_pages_; }
 
@@ -199,7 +195,6 @@ private:
     cudaStream_t native_;
     std::shared_ptr<pool> pool_;
     int multiprocessors_ = 0;
-    int compute_capability_ = 0;
     bool reads_host_pages_ = false;
 };
 

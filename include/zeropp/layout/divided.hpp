@@ -60,13 +60,9 @@ class list_chunks {
 public:
     template <class Division>
     list_chunks(const Division& of, int wanted, std::size_t block)
-        : segments_(of.segments()), resident_(of.resident()), quantum_(std::max(block, message_place::alignment)) {
-        const std::size_t all = of.last().elements + of.last_count();
-        if (all == 0) return;
-        target_ = round_up(ceil_div(all, static_cast<std::size_t>(std::max(wanted, 1))), quantum_);
-        size_ = ceil_div(all, target_);
-    }
-    std::size_t size() const { return size_; }
+        : segments_(of.segments()), resident_(of.resident()), quantum_(std::max(block, message_place::alignment)),
+          cut_(of.last().elements + of.last_count(), wanted, quantum_) {}
+    std::size_t size() const { return cut_.chunks; }
 
     /// This division for another list with tensors of equal sizes.
     template <class Division>
@@ -78,8 +74,8 @@ public:
     }
 
     list_slices operator[](std::size_t c) const {
-        const point from = at(c * target_);
-        const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
+        const point from = at(c * cut_.chunk);
+        const point to = c + 1 == size() ? point{segments_.size(), 0} : at((c + 1) * cut_.chunk);
         // If the chunk ends where a tensor begins, the chunk's last tensor is the one before.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
@@ -112,8 +108,7 @@ private:
     std::span<const segment> segments_;
     const segment* resident_;
     std::size_t quantum_;
-    std::size_t target_ = 0;
-    std::size_t size_ = 0;
+    chunking cut_;
 };
 
 /// Division of a list's tensors over ranks, into whole shards. Refers to the list.

@@ -14,7 +14,7 @@
 namespace zeropp {
 
 /// The code that carries 16-bit elements to the bit, as differences from old elements that the receiver has. The size
-/// of a message follows from the elements; `exact_format` has the most bytes.
+/// of a message follows from the elements; `format_of` has the most bytes.
 ///
 /// A message is [index][payloads], in little-endian words of 4 bytes. A tile is 4096 elements of one tensor, or fewer
 /// at the end of a shard. The index has one word for each tile: the end of the tile's payload, in words from the end
@@ -75,22 +75,13 @@ struct exact_layout {
 };
 
 /// The message_format of exact_differences. Chunks are cut between tiles; `bytes_at` is the most bytes of a message.
-inline constexpr message_format exact_format{
+template <>
+inline constexpr message_format format_of<exact_differences>{
     exact_differences::tile_size,
     [](std::size_t elements, const message_place& last) { return exact_layout(elements, last).bytes; }, true};
 
 /// Type of a format of weight differences: a quantizer, or exact_differences.
 template <class Q>
 concept difference_format = quantizer<Q> || std::same_as<Q, exact_differences>;
-
-/// The message_format of weight differences in the format Q.
-template <difference_format Q>
-inline constexpr message_format difference_format_of = [] {
-    if constexpr (quantizer<Q>) {
-        return format_of<Q>;
-    } else {
-        return exact_format;
-    }
-}();
 
 }  // namespace zeropp

@@ -125,8 +125,7 @@ struct array_operand {
     }
     /// Reason why the array cannot be the shard of `rank` in the division `d`; empty if it can.
     std::string shard_problem(const tensor_division& d, int rank) const {
-        return array.size() == d.part().size(rank) ? std::string()
-                                                   : zeropp::shard_problem(d.part(), rank, array.size());
+        return zeropp::shard_problem(d.part(), rank, array.size());
     }
     /// Reason why the array cannot take a result of the size of `full`; empty if it can.
     template <class U, topology Topology>

@@ -114,43 +114,52 @@ constexpr std::size_t first_hop_of(const Topology& ranks) {
     return static_cast<std::size_t>(level);
 }
 
-/// Sizes of the buffers of one chunk in a reduction: for each level, one to send and one to receive. A workspace has
-/// these buffers twice if there are several chunks, which use them in turn.
-template <int Levels>
-struct reduce_buffers {
+/// Sizes of a reduction over `Levels` levels: of chunks, of messages in each level's format, and of buffers. Each chunk
+/// has two buffers for each level, one to send and one to receive. A workspace has the buffers of two chunks if there
+/// are several chunks, which use them in turn.
+template <class Division, std::size_t Count, int Levels>
+struct reduction_plan {
+    schedule<Division, Count> sizes;
     /// Number of bytes, by level, of the buffer to send, and also of the buffer to receive. They suffice for the rank
     /// that sends the most, messages to itself included.
     by_level<std::size_t, Levels> sent;
 
-    template <topology Topology, class Schedule>
-    reduce_buffers(const Topology& ranks, const Schedule& sizes) {
+    template <topology Topology>
+    reduction_plan(const Topology& ranks, const schedule<Division, Count>& of) : sizes(of) {
+        static_assert(Count >= Levels, "a reduction has a format for each level");
         for (int l = 0; l != Levels; ++l) {
             sent[static_cast<std::size_t>(l)] = reduction_slots(ranks, l) * sizes.largest(l);
         }
     }
 
-    /// Offset in bytes of the buffer to send along `level`; the buffer to receive follows the buffer to send.
-    /// offset(Levels) is the size of all buffers of a chunk.
+    std::size_t workspace_bytes() const { return std::min<std::size_t>(sizes.cut.size(), 2) * offset(Levels); }
+
+    /// Address of the messages of chunk c that this rank sends along `level`. Chunks c and c + 2 use the same memory.
+    std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
+        return workspace + c % 2 * offset(Levels) + offset(level);
+    }
+    /// Address of the messages of chunk c that this rank receives along `level`.
+    std::byte* to_receive(std::byte* workspace, std::size_t c, int level) const {
+        return to_send(workspace, c, level) + sent[static_cast<std::size_t>(level)];
+    }
+
+private:
+    /// Offset in bytes of the buffers for `level` among a chunk's buffers; offset(Levels) is the size of all.
     std::size_t offset(int level) const {
         std::size_t bytes = 0;
         for (int l = 0; l != level; ++l) bytes += 2 * sent[static_cast<std::size_t>(l)];
         return bytes;
     }
-
-    std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * offset(Levels); }
 };
-template <topology Topology, class Schedule>
-reduce_buffers(const Topology&, const Schedule&) -> reduce_buffers<Topology::levels>;
+template <topology Topology, class Division, std::size_t Count>
+reduction_plan(const Topology&, const schedule<Division, Count>&) -> reduction_plan<Division, Count, Topology::levels>;
 
 /// Workspace bytes of a reduce-scatter of `whole` in `wanted` chunks, in a format for each level.
 template <topology Topology, class Division, std::size_t Count>
 std::size_t reduce_workspace(const Topology& ranks, const Division& whole,
                              const std::array<message_format, Count>& formats, int wanted) {
-    static_assert(Count >= Topology::levels, "a reduction has a format for each level");
-    const std::size_t last = formats[Topology::levels - 1].bytes_of(whole);
-    return largest_for_chunks(wanted, ranks, last, [&](int chunks) {
-        const schedule sizes(whole, chunks, formats);
-        return reduce_buffers(ranks, sizes).workspace(sizes.cut.size());
+    return largest_for_chunks(wanted, ranks, formats[Topology::levels - 1].bytes_of(whole), [&](int chunks) {
+        return reduction_plan(ranks, schedule(whole, chunks, formats)).workspace_bytes();
     });
 }
 

@@ -33,8 +33,8 @@ struct message_format {
     }
 };
 
-/// The message_format of quantizer Q: sizes of its messages.
-template <quantizer Q>
+/// The message_format of Q, a quantizer or exact_differences: sizes of its messages.
+template <class Q>
 inline constexpr message_format format_of{Q::block_size, [](std::size_t elements, const message_place& last) {
                                               return wire_layout<Q>(elements, last).bytes;
                                           }};

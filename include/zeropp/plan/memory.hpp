@@ -53,28 +53,21 @@ inline states_memory memory_of_states(std::span<const std::size_t> tensors, int 
 /// smallest, not `whole_nodes`.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
     detail::require_least("secondary group size", "1 rank", secondary.group_size);
-    std::uint64_t bytes = 0;
-    for (const std::size_t n : tensors) {
-        bytes += secondary.stored_as.bytes(partition(n, secondary.group_size).slice_size());
-    }
-    return bytes;
+    return detail::shard_bytes(tensors, secondary.group_size, secondary.stored_as);
 }
 
 /// Bytes of the replicas that a rank keeps for quantized_update, in the format `kept_as`. If nodes differ in size, of
 /// the rank that keeps the most. `tensors` are sizes in elements.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
-    std::uint64_t bytes = 0;
-    for (const std::size_t n : tensors) bytes += kept_as.bytes(partition(n, ranks.size()).slice_size());
-    return most_served(ranks) * bytes;
+    return most_served(ranks) * detail::shard_bytes(tensors, ranks.size(), kept_as);
 }
 
 /// Bytes of the mirrors (shard_mirror) that a rank keeps for its partners, in the format `mirror`: of the rank that
 /// keeps the most. `tensors` are sizes in elements. Throws precondition_error if there is only one node.
 template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
-    std::uint64_t bytes = 0, kept = 0;
-    for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
+    std::uint64_t kept = 0;
     for (int g = 0; g != ranks.groups(); ++g) {
         const std::vector<int> members = partner_ranks(ranks, ranks.rank_of(g, 0));
         const Topology partners = ranks.shrink(members);
@@ -82,7 +75,7 @@ std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> 
             kept = std::max<std::uint64_t>(kept, detail::mirrored_by(partners, members, ranks.rank_of(g, i)).size());
         }
     }
-    return kept * bytes;
+    return kept * detail::shard_bytes(tensors, ranks.size(), mirror);
 }
 
 /// Bytes of the residuals that each rank keeps for reduce-scatters of `tensors` (sizes in elements) with error
@@ -92,11 +85,8 @@ template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors,
                                const level_formats& formats) {
     std::uint64_t bytes = 0;
-    for (const std::size_t n : tensors) {
-        const std::size_t slice = partition(n, ranks.size()).slice_size();
-        for (int l = 0; l != Topology::levels; ++l) {
-            bytes += reduction_slots(ranks, l) * formats.at(l).bytes(slice);
-        }
+    for (int l = 0; l != Topology::levels; ++l) {
+        bytes += reduction_slots(ranks, l) * detail::shard_bytes(tensors, ranks.size(), formats.at(l));
     }
     return bytes;
 }

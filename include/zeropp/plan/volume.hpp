@@ -80,6 +80,13 @@ inline std::uint64_t expected_bytes(const wire_format& format, std::uint64_t mos
     return static_cast<std::uint64_t>(static_cast<double>(most) * std::min(format.code_bits / 16, 1.0));
 }
 
+/// Bytes of one message of each of `tensors`, sizes in elements: of the largest shard over `ranks` ranks.
+inline std::uint64_t shard_bytes(std::span<const std::size_t> tensors, int ranks, const wire_format& format) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) bytes += format.bytes(partition(n, ranks).slice_size());
+    return bytes;
+}
+
 /// Bytes of the messages of one shard, in all chunks: for each level, in the level's format.
 template <class Sizes>
 volume bytes_by_level(const Sizes& sizes) {
@@ -136,8 +143,7 @@ volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors
     detail::existing_rank("volume", ranks.size(), rank);
     const std::vector<int> members = partner_ranks(ranks, rank);
     const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
-    std::uint64_t bytes = 0;
-    for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
+    const std::uint64_t bytes = detail::shard_bytes(tensors, ranks.size(), mirror);
     return detail::hop_volume(ranks.shrink(members), own, {.inter_node = bytes, .inter_site = bytes});
 }
 

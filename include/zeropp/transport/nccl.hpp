@@ -162,20 +162,16 @@ private:
     /// Makes a communicator, nonblocking if there is a timeout.
     static ncclComm_t connect(const ncclUniqueId& id, int ranks, int rank, std::chrono::milliseconds timeout) {
         ncclComm_t comm = nullptr;
-        if (timeout != std::chrono::milliseconds::zero()) {
-            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-            config.blocking = 0;
-            ncclResult_t code = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
-            const bool in_time = detail::nccl_settled(comm, code, timeout);
-            if (in_time && code == ncclSuccess) return comm;
-            const std::string text = detail::nccl_last_error(comm);
-            if (comm != nullptr) ncclCommAbort(comm);
-            if (in_time) throw nccl_error("ncclCommInitRankConfig", code, text);
-            throw detail::timed_out(name, timeout, "ncclCommInitRankConfig",
-                                    "not heard from all of " + std::to_string(ranks) + " ranks");
-        }
-        detail::require_nccl(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
-        return comm;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = timeout == std::chrono::milliseconds::zero() ? 1 : 0;
+        ncclResult_t code = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
+        const bool in_time = detail::nccl_settled(comm, code, timeout);
+        if (in_time && code == ncclSuccess) return comm;
+        const std::string text = detail::nccl_last_error(comm);
+        if (comm != nullptr) ncclCommAbort(comm);
+        if (in_time) throw nccl_error("ncclCommInitRankConfig", code, text);
+        throw detail::timed_out(name, timeout, "ncclCommInitRankConfig",
+                                "not heard from all of " + std::to_string(ranks) + " ranks");
     }
 
     nccl_transport(ncclComm_t comm, bool owned, std::shared_ptr<family> relatives, detail::call_log log)

@@ -103,22 +103,19 @@ private:
     void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
         up_.wait();
         down_.reserve(bytes);
-        copy(stream, down_.data(), from, bytes, cudaMemcpyDeviceToHost);
+        stream.copy_to_host(down_.data(), from, bytes);
         stream.wait();
     }
 
     void up(const cuda_stream& stream, std::byte* to, std::size_t bytes) {
-        copy(stream, to, up_.data(), bytes, cudaMemcpyHostToDevice);
+        detail::require_cuda(cudaMemcpyAsync(to, up_.data(), bytes, cudaMemcpyHostToDevice, stream.native()),
+                             "cudaMemcpyAsync");
         try {
             up_.keep_until(stream.record());
         } catch (const cuda_error&) {
             stream.wait();
             throw;
         }
-    }
-
-    static void copy(const cuda_stream& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-        detail::require_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream.native()), "cudaMemcpyAsync");
     }
 
     buffer down_;

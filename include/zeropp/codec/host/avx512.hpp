@@ -111,74 +111,37 @@ ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16])
     std::memcpy(table, &products, sizeof products);
 }
 
-/// sums[i] <- (sums[i] if `adds`) + tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this
-/// order. For n 4-bit codes of each of `messages` messages, `stride` bytes apart. Keeps `Pairs` pairs of vectors of
-/// sums in registers. Requires n to be a multiple of 32 * Pairs, and a message unless `adds`.
-template <std::size_t Pairs>
-ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
-                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
-    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
-        // Sums of elements of even index, which lie in the lower bits of bytes, and of odd index, in the upper bits.
-        floats even[Pairs];
-        floats odd[Pairs];
-        std::size_t m = 0;
-        if (adds) {
-            ZEROPP_DETAIL_UNROLL(4)
-            for (std::size_t k = 0; k != Pairs; ++k) {
-                const floats first = loaded(sums + i + 2 * k * lanes);
-                const floats second = loaded(sums + i + (2 * k + 1) * lanes);
-                even[k] =
-                    __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-                odd[k] =
-                    __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-            }
-        } else {
-            const floats table = loaded(tables[0]);
-            ZEROPP_DETAIL_UNROLL(4)
-            for (std::size_t k = 0; k != Pairs; ++k) {
-                const ints two = unsigned_ints(codes + i / 2 + k * lanes);
-                even[k] = found(table, two);
-                odd[k] = found(table, two >> 4);
-            }
-            m = 1;
-        }
-        for (; m != messages; ++m) {
-            const floats table = loaded(tables[m]);
-            const std::byte* const from = codes + m * stride + i / 2;
-            ZEROPP_DETAIL_UNROLL(4)
-            for (std::size_t k = 0; k != Pairs; ++k) {
-                const ints two = unsigned_ints(from + k * lanes);
-                even[k] += found(table, two);
-                odd[k] += found(table, two >> 4);
-            }
-        }
-        ZEROPP_DETAIL_UNROLL(4)
-        for (std::size_t k = 0; k != Pairs; ++k) {
-            const floats first =
-                __builtin_shufflevector(even[k], odd[k], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            const floats second =
-                __builtin_shufflevector(even[k], odd[k], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            store(first, sums + i + 2 * k * lanes);
-            store(second, sums + i + (2 * k + 1) * lanes);
-        }
-    }
-}
+/// Base class of arguments `Codes` of `sum_codes`: codes of 8 bits, each times its message's factor. A pair of vectors
+/// has 32 sums in order.
+struct multiplied {
+    using factor = float;
+    static constexpr std::size_t bits = 8;
 
-/// Argument `Codes` of `sum_multiples` for two's complement codes of 8 bits: loads 32 of them as floats.
-struct integers {
-    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
-        to[0] = __builtin_convertvector(signed_ints(codes), floats);
-        to[1] = __builtin_convertvector(signed_ints(codes + lanes), floats);
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load_sums(const float* from, floats (&to)[2]) {
+        to[0] = loaded(from);
+        to[1] = loaded(from + lanes);
+    }
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void store_sums(const floats (&from)[2], float* to) {
+        store(from[0], to);
+        store(from[1], to + lanes);
     }
 };
 
-/// Argument `Codes` of `sum_multiples` for 8-bit floats: `MantissaBits` is 3 for `e4m3`, 2 for `e5m2`. Loads 32 finite
-/// codes as floats, each times `unit`: moves the bits into halves, which have 2^-8 of the value of an `e4m3`.
+/// Argument `Codes` of `sum_codes` for two's complement codes of 8 bits.
+struct integers : multiplied {
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void decode(const std::byte* codes, float by, floats (&to)[2]) {
+        to[0] = __builtin_convertvector(signed_ints(codes), floats) * by + 0.0f;
+        to[1] = __builtin_convertvector(signed_ints(codes + lanes), floats) * by + 0.0f;
+    }
+};
+
+/// Argument `Codes` of `sum_codes` for 8-bit floats: `MantissaBits` is 3 for `e4m3`, 2 for `e5m2`. Takes finite codes,
+/// each times `unit`: moves the bits into halves, which have 2^-8 of the value of an `e4m3`.
 template <int MantissaBits>
-struct small_floats {
+struct small_floats : multiplied {
     static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
 
-    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void decode(const std::byte* codes, float by, floats (&to)[2]) {
         using bytes_of_words [[gnu::vector_size(32)]] = char;
         bytes_of_words b;
         std::memcpy(&b, codes, sizeof b);
@@ -190,13 +153,15 @@ struct small_floats {
 #endif
         constexpr short sign = -0x8000;
         const shorts halves = MantissaBits == 3 ? (words << 8 & sign) | (words << 7 & 0x3f80) : words << 8;
-        to[0] =
-            floats_of(__builtin_shufflevector(halves, halves, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-        to[1] = floats_of(
-            __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
+        const half_shorts first =
+            __builtin_shufflevector(halves, halves, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const half_shorts second =
+            __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+        to[0] = floats_of(first) * by + 0.0f;
+        to[1] = floats_of(second) * by + 0.0f;
     }
 
-    /// True if all n codes are finite, as `load` requires. Requires n to be a multiple of 32.
+    /// True if all n codes are finite, as `decode` requires. Requires n to be a multiple of 32.
     ZEROPP_DETAIL_AVX512 static bool finite(const std::byte* codes, std::size_t n) {
         using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
         constexpr unsigned char beyond = MantissaBits == 3 ? 0x7f : 0x7c;
@@ -215,46 +180,60 @@ struct small_floats {
     }
 };
 
-/// sums[i] <- (sums[i] if `adds`) + code i of message 0 * multipliers[0] + ..., in the order of messages. For n 8-bit
-/// codes, which `Codes` loads, of each of `messages` messages, `stride` bytes apart. Keeps `Pairs` pairs of vectors of
-/// sums in registers. Requires n to be a multiple of 32 * Pairs, and a message unless `adds`.
+/// Argument `Codes` of `sum_codes` for codes of 4 bits, with a table of each message's values. A pair of vectors has
+/// the sums of elements of even index, which lie in the lower bits of bytes, and of odd index, in the upper bits.
+struct looked_up {
+    using factor = float[16];
+    static constexpr std::size_t bits = 4;
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load_sums(const float* from, floats (&to)[2]) {
+        const floats first = loaded(from);
+        const floats second = loaded(from + lanes);
+        to[0] = __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        to[1] = __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    }
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void store_sums(const floats (&from)[2], float* to) {
+        store(__builtin_shufflevector(from[0], from[1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), to);
+        store(__builtin_shufflevector(from[0], from[1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31),
+              to + lanes);
+    }
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void decode(const std::byte* codes, const factor& table,
+                                                                   floats (&to)[2]) {
+        const ints two = unsigned_ints(codes);
+        to[0] = found(loaded(table), two);
+        to[1] = found(loaded(table), two >> 4);
+    }
+};
+
+/// sums[i] <- (sums[i] if `adds`) + value i of message 0 + value i of message 1 + ..., in this order. For n codes of
+/// each of `messages` messages, `stride` bytes apart. `Codes` decodes message m by factors[m]. Keeps `Pairs` pairs of
+/// vectors of sums in registers. Requires n to be a multiple of 32 * Pairs, and a message unless `adds`.
 template <class Codes, std::size_t Pairs>
-ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
-                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
-    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
+ZEROPP_DETAIL_AVX512 void sum_codes(const typename Codes::factor* factors, std::size_t messages, const std::byte* codes,
+                                    std::size_t stride, std::size_t n, bool adds, float* sums) {
+    constexpr std::size_t pair_bytes = 2 * lanes * Codes::bits / 8;
+    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes, codes += Pairs * pair_bytes) {
         floats sum[Pairs][2];
         std::size_t m = 0;
         if (adds) {
             ZEROPP_DETAIL_UNROLL(4)
-            for (std::size_t k = 0; k != Pairs; ++k) {
-                sum[k][0] = loaded(sums + i + 2 * k * lanes);
-                sum[k][1] = loaded(sums + i + (2 * k + 1) * lanes);
-            }
+            for (std::size_t k = 0; k != Pairs; ++k) Codes::load_sums(sums + i + 2 * k * lanes, sum[k]);
         } else {
             ZEROPP_DETAIL_UNROLL(4)
-            for (std::size_t k = 0; k != Pairs; ++k) {
-                floats x[2];
-                Codes::load(codes + i + 2 * k * lanes, x);
-                sum[k][0] = x[0] * multipliers[0] + 0.0f;
-                sum[k][1] = x[1] * multipliers[0] + 0.0f;
-            }
+            for (std::size_t k = 0; k != Pairs; ++k) Codes::decode(codes + k * pair_bytes, factors[0], sum[k]);
             m = 1;
         }
         for (; m != messages; ++m) {
-            const std::byte* const from = codes + m * stride + i;
             ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 floats x[2];
-                Codes::load(from + 2 * k * lanes, x);
-                sum[k][0] += x[0] * multipliers[m] + 0.0f;
-                sum[k][1] += x[1] * multipliers[m] + 0.0f;
+                Codes::decode(codes + m * stride + k * pair_bytes, factors[m], x);
+                sum[k][0] += x[0];
+                sum[k][1] += x[1];
             }
         }
         ZEROPP_DETAIL_UNROLL(4)
-        for (std::size_t k = 0; k != Pairs; ++k) {
-            store(sum[k][0], sums + i + 2 * k * lanes);
-            store(sum[k][1], sums + i + (2 * k + 1) * lanes);
-        }
+        for (std::size_t k = 0; k != Pairs; ++k) Codes::store_sums(sum[k], sums + i + 2 * k * lanes);
     }
 }
 

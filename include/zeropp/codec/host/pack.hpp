@@ -54,6 +54,19 @@ constexpr std::uint64_t spread(std::uint64_t word) {
     return part<16, Bits>(part<32, 2 * Bits>(part<64, 4 * Bits>(word)));
 }
 
+/// Calls move(i, some, bytes) for each eight of n codes of `Bits` bits: for `some` codes, from code i on, in `bytes`
+/// bytes. Both are 8 while 8 bytes of room are left. Each such word overwrites the unused end of the word before.
+template <int Bits, class Move>
+void for_each_word(std::size_t n, const Move& move) {
+    constexpr std::size_t room = ceil_div(64, Bits);
+    std::size_t i = 0;
+    for (; i + room <= n; i += 8) move(i, 8, 8);
+    for (; i < n; i += 8) {
+        const std::size_t some = std::min<std::size_t>(n - i, 8);
+        move(i, some, ceil_div(some * Bits, 8));
+    }
+}
+
 /// Packs n codes below 2^Bits into ceil(n * Bits / 8) bytes, the first in the lowest bits. Unused bits become zero.
 template <int Bits>
 void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
@@ -69,22 +82,12 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
-        constexpr std::size_t room = ceil_div(64, Bits);
-        std::size_t i = 0;
-        for (; i + room <= n; i += 8) {
-            std::uint64_t word;
-            std::memcpy(&word, codes + i, 8);
-            word = squeeze<Bits>(word);
-            std::memcpy(out + i / 8 * Bits, &word, 8);
-        }
-        for (; i < n; i += 8) {
-            const std::size_t some = n - i < 8 ? n - i : 8;
+        for_each_word<Bits>(n, [=](std::size_t i, std::size_t some, std::size_t bytes) {
             std::uint64_t word = 0;
             std::memcpy(&word, codes + i, some);
             word = squeeze<Bits>(word);
-            std::memcpy(out + i / 8 * Bits, &word, ceil_div(some * Bits, 8));
-        }
+            std::memcpy(out + i / 8 * Bits, &word, bytes);
+        });
     }
 }
 
@@ -102,21 +105,12 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
         }
         if (n % 2 != 0) codes[n - 1] = static_cast<std::uint8_t>(in[n / 2]) & 15u;
     } else {
-        constexpr std::size_t room = ceil_div(64, Bits);
-        std::size_t i = 0;
-        for (; i + room <= n; i += 8) {
-            std::uint64_t word;
-            std::memcpy(&word, in + i / 8 * Bits, 8);
-            word = spread<Bits>(word);
-            std::memcpy(codes + i, &word, 8);
-        }
-        for (; i < n; i += 8) {
-            const std::size_t some = n - i < 8 ? n - i : 8;
+        for_each_word<Bits>(n, [=](std::size_t i, std::size_t some, std::size_t bytes) {
             std::uint64_t word = 0;
-            std::memcpy(&word, in + i / 8 * Bits, ceil_div(some * Bits, 8));
+            std::memcpy(&word, in + i / 8 * Bits, bytes);
             word = spread<Bits>(word);
             std::memcpy(codes + i, &word, some);
-        }
+        });
     }
 }
 
@@ -137,32 +131,24 @@ inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* ou
     // carries.
     constexpr std::uint64_t powers = 0x01'03'09'1b'51;
     std::size_t i = 0;
-    for (; i + sizeof powers <= n; i += codes_in_byte) {
-        std::uint64_t word;
-        std::memcpy(&word, codes + i, sizeof word);
+    const auto pack_byte = [&](std::size_t some) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, codes + i, some);
         *out++ = static_cast<std::byte>(word * powers >> 32);
-    }
-    for (; i < n; i += codes_in_byte) {
-        unsigned byte = 0;
-        for (std::size_t k = std::min(codes_in_byte, n - i); k-- != 0;) byte = 3 * byte + codes[i + k];
-        *out++ = static_cast<std::byte>(byte);
-    }
+    };
+    for (; i + sizeof powers <= n; i += codes_in_byte) pack_byte(sizeof powers);
+    for (; i < n; i += codes_in_byte) pack_byte(std::min(codes_in_byte, n - i));
 }
 
 /// Unpacks n ternary codes, five from a byte, from ceil(n / 5) bytes.
 inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* codes) {
     std::size_t i = 0;
+    const auto unpack_byte = [&](std::size_t some) {
+        std::memcpy(codes + i, &ternary_words[static_cast<std::size_t>(*in++)], some);
+    };
     // Writes whole words while 8 bytes of room are left. Each word overwrites the unused end of the word before.
-    for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) {
-        const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
-        std::memcpy(codes + i, &word, sizeof word);
-    }
-    for (; i < n; i += codes_in_byte) {
-        const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
-        for (std::size_t k = 0; k != std::min(codes_in_byte, n - i); ++k) {
-            codes[i + k] = static_cast<std::uint8_t>(word >> 8 * k);
-        }
-    }
+    for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) unpack_byte(sizeof(std::uint64_t));
+    for (; i < n; i += codes_in_byte) unpack_byte(std::min(codes_in_byte, n - i));
 }
 
 /// Packs n codes of Q. If Q is ternary, requires the first code's index in its block to be a multiple of 128.

@@ -100,69 +100,51 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
 }
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// The type that loads codes of Q for `avx512::sum_multiples`, in a std::type_identity. Void unless codes are 8-bit
-/// integers, `e4m3` or `e5m2`, which a multiplier scales.
+/// `type` is the argument by which `avx512::sum_codes` decodes codes of Q: 8-bit integers, `e4m3`, `e5m2`, or 4-bit
+/// codes. Void for other codes.
 template <quantizer Q>
-constexpr auto multiplied_codes() {
-    if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
-        return std::type_identity<avx512::integers>();
-    } else if constexpr (float_quantizer<Q>) {
-        if constexpr (std::is_same_v<typename Q::format, e4m3> || std::is_same_v<typename Q::format, e5m2>) {
-            return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
-        } else {
-            return std::type_identity<void>();
-        }
-    } else {
-        return std::type_identity<void>();
-    }
-}
-/// True if `avx512::sum_multiples` can sum messages of Q.
+struct summed_codes : std::type_identity<void> {};
+template <integer_quantizer Q>
+    requires(Q::code_bits == 8)
+struct summed_codes<Q> : std::type_identity<avx512::integers> {};
+template <float_quantizer Q>
+    requires(std::is_same_v<typename Q::format, e4m3> || std::is_same_v<typename Q::format, e5m2>)
+struct summed_codes<Q> : std::type_identity<avx512::small_floats<Q::format::mantissa_bits>> {};
 template <quantizer Q>
-inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
+    requires decodes_by_table<Q>
+struct summed_codes<Q> : std::type_identity<avx512::looked_up> {};
 
 /// Number of messages that are summed in one pass. Their tables of decoded values, 64 bytes each, must stay in the
 /// first-level cache.
 inline constexpr std::size_t messages_at_a_time = 16;
 
 /// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block. If
-/// codes are floats, returns false, with nothing done, if a code is not finite or a multiplier exceeds 2^118. Requires
-/// at most `messages_at_a_time` messages.
+/// codes are 8-bit floats, returns false, with nothing done, if a code is not finite or a multiplier exceeds 2^118.
+/// Requires at most `messages_at_a_time` messages.
 template <quantizer Q, class Size>
-bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
-                   Size n, bool adds, float* sums) {
-    using codes_type = typename decltype(multiplied_codes<Q>())::type;
+bool sum_block(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+               Size n, bool adds, float* sums) {
+    using codes_type = typename summed_codes<Q>::type;
     const std::byte* const codes = first.codes + code_bytes<Q>(begin);
-    float multipliers[messages_at_a_time];
+    alignas(64) typename codes_type::factor factors[messages_at_a_time];
     for (std::size_t m = 0; m != messages; ++m) {
-        multipliers[m] = q.multiplier(read_params<Q>(first.behind(m * stride), begin));
-        if constexpr (float_quantizer<Q>) {
-            const bool too_large = multipliers[m] > 0x1p118f || multipliers[m] < -0x1p118f;
-            if (too_large || !codes_type::finite(codes + m * stride, n)) return false;
-            multipliers[m] /= codes_type::unit;
-        }
-    }
-    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
-    avx512::sum_multiples<codes_type, pairs>(multipliers, messages, codes, stride, n, adds, sums);
-    return true;
-}
-
-/// sums[i] <- (sums[i] if `adds`) + element `begin` + i of each of `messages` messages, for n elements of one block
-/// with 4-bit codes. Requires at most `messages_at_a_time` messages.
-template <quantizer Q, class Size>
-void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
-                   Size n, bool adds, float* sums) {
-    alignas(64) float tables[messages_at_a_time][16];
-    for (std::size_t m = 0; m != messages; ++m) {
-        const coded_section message = first.behind(m * stride);
-        const typename Q::params params = read_params<Q>(message, begin);
-        if constexpr (integer_quantizer<Q>) {
-            avx512::multiples(q.multiplier(params), tables[m]);
+        const typename Q::params params = read_params<Q>(first.behind(m * stride), begin);
+        if constexpr (decodes_by_table<Q> && integer_quantizer<Q>) {
+            avx512::multiples(q.multiplier(params), factors[m]);
+        } else if constexpr (decodes_by_table<Q>) {
+            make_table(q, params, factors[m]);
         } else {
-            make_table(q, params, tables[m]);
+            factors[m] = q.multiplier(params);
+            if constexpr (float_quantizer<Q>) {
+                const bool too_large = factors[m] > 0x1p118f || factors[m] < -0x1p118f;
+                if (too_large || !codes_type::finite(codes + m * stride, n)) return false;
+                factors[m] /= codes_type::unit;
+            }
         }
     }
     constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
-    avx512::sum_looked_up<pairs>(tables, messages, first.codes + code_bytes<Q>(begin), stride, n, adds, sums);
+    avx512::sum_codes<codes_type, pairs>(factors, messages, codes, stride, n, adds, sums);
+    return true;
 }
 #endif
 
@@ -177,17 +159,14 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t piece = std::min(block_size, piece_size);
-    if constexpr (avx512::serves<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
+    constexpr bool has_loop = !std::is_void_v<typename summed_codes<Q>::type>;
+    if constexpr (avx512::serves<Size, piece> && block_size % 32 == 0 && has_loop) {
         bool done = true;
         for (std::size_t c = 0; c < contributors; c += messages_at_a_time) {
             const std::size_t messages = std::min(messages_at_a_time, contributors - c);
             const coded_section from = first.behind(c * stride);
             for_each_piece<block_size>(n, [&](std::size_t at, auto some) {
-                if constexpr (multiplies<Q>) {
-                    done &= sum_multiples(q, from, stride, messages, begin + at, some, c != 0, sums + at);
-                } else {
-                    sum_looked_up(q, from, stride, messages, begin + at, some, c != 0, sums + at);
-                }
+                done &= sum_block(q, from, stride, messages, begin + at, some, c != 0, sums + at);
             });
         }
         return done;

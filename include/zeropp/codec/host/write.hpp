@@ -23,10 +23,6 @@
 
 namespace zeropp::detail {
 
-/// Number of elements of the smallest tile that ends with a block and has at least `piece_size` elements.
-template <quantizer Q>
-inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
-
 ZEROPP_DETAIL_INLINE_BEGIN
 
 /// True if `Values` are 16-bit elements of a tensor, not rotated and without residuals, that AVX-512 can encode for Q.
@@ -96,11 +92,10 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
         encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
     using residuals_type = decltype(values.residuals);
-    constexpr bool any_residuals = residuals_type::any;
     static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
                   "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
-    // A tile holds whole blocks of residuals, because a block of residuals is stored at once.
-    constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
+    // A tile holds whole blocks, of residuals too, because a block of residuals is stored at once.
+    constexpr std::size_t piece = std::max({piece_size, block_size, residuals_type::block_size});
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, blocks> params;
     for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {
@@ -122,7 +117,7 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
             std::memcpy(to.params + begin / block_size * params_bytes<Q>, params.data(),
                         ceil_div(n, block_size) * params_bytes<Q>);
         }
-        if constexpr (any_residuals) {
+        if constexpr (residuals_type::any) {
             decode_elements(q, to, begin, n, [&](std::size_t i, float decoded) { buffer[i] -= decoded; });
             values.residuals.keep(begin, n, buffer);
         }
