@@ -317,8 +317,8 @@ zero3 takes, (G - 1) / G.
     for cluster, phase, *_, ratio, _ in failed:
         print(f"FAILED: {shape(cluster)} {cluster['rate']}, {phase}: simulated / measured is {ratio:.2f}, "
               f"not within {TOLERANCE:.0%}")
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
