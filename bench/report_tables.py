@@ -29,11 +29,12 @@ def quantizer_order(name):
 
 
 def load(folder):
-    """Results as {(place, what): contents}, in the order of places."""
+    """Results as {(place, what): contents}, in the order of places. A run that has failed leaves an empty file."""
     results = {}
     files = [file.name.split(".", 2) for file in folder.glob("*.*.json")]
     for place, what, _ in sorted(files, key=lambda name: (place_order(name[0]), name[1])):
-        results[place, what] = json.loads((folder / f"{place}.{what}.json").read_text())
+        if text := (folder / f"{place}.{what}.json").read_text():
+            results[place, what] = json.loads(text)
     return results
 
 
