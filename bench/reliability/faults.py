@@ -283,14 +283,13 @@ def main():
                 print(f"{row.name} on {transport}, {result['run_seconds']} s: {outcome_text(result)}: {verdict}", flush=True)
     print()
     print(table(results))
-    if wanted.document:
+    if no_cluster:
+        print("skipped: no cluster can be made here")
+    elif wanted.document:
         write_between_markers(wanted.document, table(results))
     if any(result["problems"] for result in results):
         return 1
-    if no_cluster:
-        print("skipped: no cluster can be made here")
-        return 77
-    return 0
+    return 77 if no_cluster else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 soak.py --program reliability_soak --minutes M --results FOLDER [--seed N] [--rate RATE]
 
-Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 77 no cluster can be made here.
+Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 2 something is missing, 77 no cluster can be made here.
 """
 
 import argparse
@@ -111,8 +111,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         status = run(wanted, folder)
-        if status == 77:
-            return 77
+        if status in (2, 77):
+            return status
         ranks, problems = judge(folder, status)
         happened = troubles(folder)
     text = document(wanted, ranks, happened, problems)
