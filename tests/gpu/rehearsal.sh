@@ -161,6 +161,8 @@ for row in '^| four_bits | int4:128:signed:bf16:h32, of differences | int8:256:b
     '^| local_steps .* between islands int4:128:signed:bf16:h32 every 32 steps |'; do
     grep -q "$row" "$folder/training/gpu_training.md" || { echo "the training has no row: $row"; failed=1; }
 done
+grep -L '"lr": 1e-3' "$folder"/training/configs/*.json | grep . && { echo "these configurations have another rate"; failed=1; }
+grep -q '"momentum": 0.8' "$folder/training/configs/local_steps.json" || { echo "local_steps has another momentum"; failed=1; }
 touch "$folder/build/gpu/zero3_gpt.fails"
 training "a training that is cut short" 1 zero3 zeropp four_bits
 exit $failed
