@@ -51,6 +51,11 @@ def table_of(columns, items):
     return table([head for head, _ in columns], [[cell(item) for _, cell in columns] for item in items])
 
 
+def gnuplot_text(text):
+    """`text` as a text of gnuplot's."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
 def size_text(count):
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1024 or unit == "GB":

@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import results_json  # noqa: E402
-from report import table  # noqa: E402
+from report_tables import gnuplot_text, table  # noqa: E402
 
 LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
 MODES = ("FSDP2", "HSDP", "DDP", "DeepSpeed")
@@ -87,11 +87,11 @@ def plot(runs, links, image):
             data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
         data.flush()
         lines = ", ".join(
-            f"'{data.name}' index {i} with linespoints dashtype {1 + MODES.index(run['mode'])} title columnhead(1)"
+            f"{gnuplot_text(data.name)} index {i} with linespoints dashtype {1 + MODES.index(run['mode'])} title columnhead(1)"
             for i, run in enumerate(shown)
         )
         script = (
-            f"set terminal pngcairo size 960,600; set output '{image}'; set grid; set logscale x\n"
+            f"set terminal pngcairo size 960,600; set output {gnuplot_text(image)}; set grid; set logscale x\n"
             f"set xlabel 'seconds of training over {LINKS[links]}'; set ylabel 'held-out loss, nats per byte'\nplot {lines}\n"
         )
         subprocess.run(["gnuplot"], input=script, text=True, check=True)
