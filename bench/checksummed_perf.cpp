@@ -3,15 +3,18 @@
 
 #include "support/data.hpp"
 #include "support/launch.hpp"
+#include "support/quantizers.hpp"
 #include "support/rank_times.hpp"
 #include "support/report.hpp"
 
 #include <zeropp/checksummed.hpp>
 #include <zeropp/transport/counting.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -22,10 +25,6 @@
 namespace {
 
 using namespace zeropp_bench;
-
-/// Quantizers that -q may name.
-using quantizers =
-    zeropp::named_quantizers<zeropp::cast_to<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
 
 const std::vector<column> columns{{"", "size", "(B)", 12, "/size"},
                                   {"", "collective", "", 40, "/collective"},
@@ -59,10 +58,12 @@ std::uint64_t bytes_of(ranks_on<host_place>& ranks, const collective& call, Wrap
 }
 
 /// Number of elements of `result`, on all ranks, that differ with checksums. Collective.
-std::uint64_t wrong_elements(rank_context& ranks, const std::vector<float>& result, const collective& call,
+std::uint64_t wrong_elements(rank_context& ranks, std::vector<float>& result, const collective& call,
                              comm_type& without, comm_type& with) {
     call(without);
     const std::vector<float> expected = result;
+    // A call that writes nothing is wrong.
+    std::fill(result.begin(), result.end(), std::numeric_limits<float>::quiet_NaN());
     call(with);
     std::uint64_t wrong = 0;
     for (std::size_t i = 0; i != result.size(); ++i) wrong += result[i] == expected[i] ? 0u : 1u;
@@ -85,7 +86,7 @@ public:
 
     /// Measures one row: collective `name` on a tensor of `bytes` bytes. `call` writes `result`.
     void measure(std::size_t bytes, const std::string& name, const std::string& quantizer, const collective& call,
-                 const std::vector<float>& result) {
+                 std::vector<float>& result) {
         const std::uint64_t wrong = options_.checks == 0 ? 0 : wrong_elements(ranks_, result, call, without_, with_);
         wrong_ += wrong;
         const std::uint64_t data = bytes_of(ranks_, call, [](any_host_transport inner) { return inner; });
@@ -144,12 +145,13 @@ void measure(checksum_rows& rows, ranks_on<host_place>& ranks, std::size_t bytes
 int main(int argc, char** argv) {
     const program_facts program{.name = "checksummed_perf",
                                 .purpose = "Times zeropp's collectives over a transport with and without checksums.",
-                                .quantizers = {"fp32", "int8:256", "int4:128"}};
+                                .quantizers = {"fp32", "int8:256", "int4:128"},
+                                .has_datatypes = false};
     const auto measure_all = [&](const options& o, ranks_on<host_place>& ranks) {
         checksum_rows rows(program, o, ranks);
         for (const std::size_t bytes : o.sizes()) {
             for (const std::string& name : o.quantizers) {
-                std::visit([&](const auto& q) { measure(rows, ranks, bytes, q); }, quantizers::parse(name));
+                std::visit([&](const auto& q) { measure(rows, ranks, bytes, q); }, bench_quantizers::parse(name));
             }
         }
         return rows.finish();

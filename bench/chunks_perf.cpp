@@ -122,13 +122,13 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 }  // namespace
 
 int main(int argc, char** argv) {
-    // With --chunks, MPI is initialised for several threads.
     const program_facts program{.name = "chunks_perf",
                                 .purpose =
                                     "Times zeropp's collectives in fixed numbers of chunks, and in as many as the "
                                     "library takes by itself.",
-                                .quantizers = {"int8:256"},
-                                .has_chunks = true};
+                                .has_datatypes = false,
+                                .has_checks = false,
+                                .overlaps = true};
     return launch(argc, argv, program,
                   {[&](const options& o, ranks_on<host_place>& ranks) { return run(o, ranks, program); }});
 }

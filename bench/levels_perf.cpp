@@ -182,9 +182,10 @@ int main(int argc, char** argv) {
                                     "Times a reduce-scatter over sites, nodes and ranks, beside one that ignores "
                                     "sites, one that takes sites for nodes, and the bare exchange of the messages of "
                                     "the slowest level, in turns.",
-                                .quantizers = {"int8:256"},
+                                .has_datatypes = false,
                                 .has_chunks = true,
-                                .has_sites = true};
+                                .has_sites = true,
+                                .overlaps = true};
     return launch(argc, argv, program,
                   {[&](const options& o, ranks_on<host_place>& ranks) { return run(o, ranks, program); }});
 }

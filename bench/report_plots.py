@@ -4,7 +4,8 @@ import pathlib
 import subprocess
 import tempfile
 
-from report_tables import COLLECTIVES, collective_rows, place_order, place_text, quantizer_order, size_text, training_runs
+from report_tables import (COLLECTIVES, collective_rows, gnuplot_text, place_order, place_text, quantizer_order, size_text,
+                           training_runs)
 
 
 def plot(folder, name, heading, unit, heads, rows):
@@ -16,7 +17,8 @@ def plot(folder, name, heading, unit, heads, rows):
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         data.write("\n".join(lines) + "\n")
         data.flush()
-        settings = f"data='{data.name}'; image='{folder / name}.png'; heading='{heading}'; unit='{unit}'; "
+        settings = f"data={gnuplot_text(data.name)}; image={gnuplot_text(f'{folder / name}.png')}; "
+        settings += f"heading='{heading}'; unit='{unit}'; "
         settings += f"columns={len(heads) + 1}"
         subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "bars.gnuplot")], check=True)
     return f"![{heading}]({name}.png)\n"

@@ -29,11 +29,12 @@ def quantizer_order(name):
 
 
 def load(folder):
-    """Results as {(place, what): contents}, in the order of places."""
+    """Results as {(place, what): contents}, in the order of places. A run that has failed leaves an empty file."""
     results = {}
     files = [file.name.split(".", 2) for file in folder.glob("*.*.json")]
     for place, what, _ in sorted(files, key=lambda name: (place_order(name[0]), name[1])):
-        results[place, what] = json.loads((folder / f"{place}.{what}.json").read_text())
+        if text := (folder / f"{place}.{what}.json").read_text():
+            results[place, what] = json.loads(text)
     return results
 
 
@@ -48,6 +49,11 @@ def table(heads, rows):
 def table_of(columns, items):
     """A Markdown table of `items`. `columns` are pairs: the heading, and a function from an item to its cell."""
     return table([head for head, _ in columns], [[cell(item) for _, cell in columns] for item in items])
+
+
+def gnuplot_text(text):
+    """`text` as a text of gnuplot's."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def size_text(count):

@@ -73,7 +73,7 @@ step() { # TITLE COMMAND...: runs it, and goes on where it fails
     printf '\n== %d of %d, after %d s: %s\n' "$done_so_far" "$total" "$SECONDS" "$title"
     "$@" || status=$?
     if [ $status -eq 77 ]; then
-        notes+=("left out: $title: namespaces are not permitted here")
+        notes+=("left out: $title: no cluster can be made here")
     elif [ $status -ne 0 ]; then
         notes+=("FAILED with status $status: $title")
         failed=1
@@ -148,7 +148,7 @@ done
 
 echo
 echo "== tables and plots"
-python3 "$root/bench/report.py" "$results"
 printf '%s\n' ${notes[@]+"${notes[@]}"}
+python3 "$root/bench/report.py" "$results"
 echo "results: $results/README.md (after $SECONDS s)"
 exit $failed

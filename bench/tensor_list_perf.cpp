@@ -39,7 +39,9 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
     const int rank = ranks.rank();
     for (const std::size_t bytes : o.sizes()) {
         const std::size_t count = bytes / sizeof(float) / tensor_elements;
-        if (count == 0) continue;
+        if (count == 0) {
+            throw zeropp::precondition_error("--minbytes", "at least one tensor of 64 KiB", std::to_string(bytes));
+        }
         const std::size_t elements = count * tensor_elements;
         const zeropp::partition whole(elements, ranks.size()), each(tensor_elements, ranks.size());
         std::vector<float> full(elements), result(elements), shard(whole.size(rank));
@@ -101,13 +103,13 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 }  // namespace
 
 int main(int argc, char** argv) {
-    // With --chunks, MPI is initialised for several threads.
     const program_facts program{.name = "tensor_list_perf",
                                 .purpose =
                                     "Times zeropp's collectives on a list of tensors, beside one tensor of the same "
                                     "total and a call for each.",
-                                .quantizers = {"int8:256"},
-                                .has_chunks = true};
+                                .has_datatypes = false,
+                                .has_checks = false,
+                                .overlaps = true};
     return launch(argc, argv, program,
                   {[&](const options& o, ranks_on<host_place>& ranks) { return run(o, ranks, program); }});
 }

@@ -69,7 +69,7 @@ parse_options() {
             printf -v "$name" yes
             continue
         fi
-        if [ $# -eq 0 ] || [ "$1" = -- ]; then options_wrong "$given needs a value"; fi
+        if [ $# -eq 0 ] || [[ $1 == --* ]]; then options_wrong "$given needs a value"; fi
         printf -v "$name" %s "$1"
         shift
     done

@@ -10,8 +10,6 @@ macro(zeropp_add_component name)
     set(zeropp_component_found OFF)
     if(${zeropp_component_option})
         include(${PROJECT_SOURCE_DIR}/cmake/components/${name}.cmake)
-    elseif(${zeropp_component_option} STREQUAL "AUTO")
-        include(${PROJECT_SOURCE_DIR}/cmake/components/${name}.cmake)
     endif()
 
     if(zeropp_component_found)

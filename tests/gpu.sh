@@ -114,7 +114,18 @@ if [ "$build_only" = yes ]; then
 fi
 
 # What decides most comes first, so that a run cut short still says whether kernels are right, and how fast.
-run_test() { [ ! -x "$build_dir/gpu/$1" ] || step "$1" "${2:-120}" "$build_dir/gpu/$1" || true; }
+
+# run_test PROGRAM [SECONDS [NAME ARGUMENT...]]: a step, which fails without the program, as without NCCL when it was built.
+run_test() {
+    local program=$1 limit=${2:-120} name=${3:-$1}
+    shift $(($# < 3 ? $# : 3))
+    if [ -x "$build_dir/gpu/$program" ]; then
+        step "$name" "$limit" "$build_dir/gpu/$program" "$@" || true
+    else
+        failed=$((failed + 1))
+        summary+=("$(printf '%-34s %s' "$name" "FAILED: not built")")
+    fi
+}
 
 # sanitize TOOL NAME PROGRAM: the few launches of the program that are for this.
 sanitize() {
@@ -181,7 +192,7 @@ counters() {
 if [ "$profile" = yes ]; then
     heading "clocks, and counters of kernels"
     step nvidia_smi 20 nvidia-smi -q -d CLOCK,POWER || true
-    step slice 60 "$build_dir/gpu/test_gpu_kernels" "[slice]" || true
+    run_test test_gpu_kernels 60 slice "[slice]"
     if command -v ncu >/dev/null; then
         for contributors in 2 4 8; do
             counters int4_sum_$contributors 'encode_kernel.*sum_source' int4:128 reduce_encode_$contributors
@@ -197,7 +208,7 @@ if [ "$profile" = yes ]; then
     measure divisors 60 --quantizer int8:256 --quantizer int4:128 --kernel reduce_encode_3 --kernel reduce_encode_6 \
         --kernel reduce_decode_3 --kernel reduce_decode_6 --element bf16 --size-mb 256
     heading "graphs and failures under NCCL"
-    [ ! -x "$build_dir/gpu/test_gpu_nccl_ranks" ] || step nccl_graphs 60 "$build_dir/gpu/test_gpu_nccl_ranks" graph || true
+    run_test test_gpu_nccl_ranks 60 nccl_graphs graph
     run_test test_gpu_nccl_failures 150
     sanitize memcheck memcheck_features test_gpu_features
     report
@@ -216,12 +227,6 @@ for test in test_gpu_features test_gpu_graph test_gpu_nccl; do run_test $test; d
 run_test test_gpu_nccl_ranks 200
 for test in "$build_dir"/gpu/example_*; do run_test "$(basename "$test")"; done
 run_test test_gpu_zero3_gpt
-for needed in "test_gpu_nccl NCCL" "test_gpu_zero3_gpt what zero3_gpt needs"; do
-    if [ ! -x "$build_dir/gpu/${needed%% *}" ]; then
-        summary+=("$(printf '%-34s %s' "${needed%% *}" "FAILED: not built, for want of ${needed#* }")")
-        failed=$((failed + 1))
-    fi
-done
 
 heading "PyTorch's CUDA tensors"
 ready='import pytest, torch, zeropp_torch; assert torch.cuda.is_available(); zeropp_torch._library.library("cuda")'

@@ -15,8 +15,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -26,21 +24,6 @@ namespace {
 
 using namespace zeropp_bench;
 using json = nlohmann::ordered_json;
-
-std::vector<float> read_floats(const std::string& file) {
-    const std::size_t bytes = std::filesystem::file_size(file);
-    std::vector<float> tensor(bytes / sizeof(float));
-    std::ifstream in(file, std::ios::binary);
-    in.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(bytes));
-    if (!in || tensor.empty() || bytes % sizeof(float) != 0) throw std::runtime_error("not a file of floats: " + file);
-    return tensor;
-}
-
-sample read_sample(const std::string& name, const std::vector<std::string>& files) {
-    sample s{name, {}};
-    for (const std::string& file : files) s.tensors.push_back(read_floats(file));
-    return s;
-}
 
 /// Bits of an element: of codes and parameters as they are sent, and of codes if each took minus the binary logarithm
 /// of its share of all codes.

@@ -13,9 +13,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,22 +21,6 @@ namespace {
 
 using namespace zeropp_bench;
 using json = nlohmann::ordered_json;
-
-/// Reads files of floats, one tensor each. Throws std::runtime_error for other files.
-sample read_sample(const std::string& name, const std::vector<std::string>& files) {
-    sample s{name, {}};
-    for (const std::string& file : files) {
-        const std::size_t bytes = std::filesystem::file_size(file);
-        std::vector<float> tensor(bytes / sizeof(float));
-        std::ifstream in(file, std::ios::binary);
-        in.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(bytes));
-        if (!in || tensor.empty() || bytes % sizeof(float) != 0) {
-            throw std::runtime_error("not a file of floats: " + file);
-        }
-        s.tensors.push_back(std::move(tensor));
-    }
-    return s;
-}
 
 json formats_json(const sample& s, const std::vector<format_accuracy>& formats) {
     json rows = json::array();

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-from report import table  # noqa: E402
+from report_tables import gnuplot_text, table  # noqa: E402
 
 SAMPLES = {
     "gauss": "Gaussian",
@@ -118,7 +118,7 @@ def plot(formats, samples, image):
                 if row["sqnr_db"] is not None and row["bits_per_element"] < 15:
                     lines.append(f"{row['bits_per_element']:.4f} {row['sqnr_db']:.3f} {number}")
             (pathlib.Path(folder) / f"{sample}.dat").write_text("\n".join(lines) + "\n")
-        settings = f"folder='{folder}'; samples='{' '.join(samples)}'; image='{image}'"
+        settings = f"folder={gnuplot_text(folder)}; samples='{' '.join(samples)}'; image={gnuplot_text(image)}"
         subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "points.gnuplot")], check=True)
 
 

@@ -7,7 +7,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <numbers>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -67,5 +70,22 @@ struct sample {
     std::string name;
     std::vector<std::vector<float>> tensors;
 };
+
+/// Throws std::runtime_error unless `file` is one of floats.
+inline std::vector<float> read_floats(const std::string& file) {
+    const std::size_t bytes = std::filesystem::file_size(file);
+    std::vector<float> tensor(bytes / sizeof(float));
+    std::ifstream in(file, std::ios::binary);
+    in.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(bytes));
+    if (!in || tensor.empty() || bytes % sizeof(float) != 0) throw std::runtime_error("not a file of floats: " + file);
+    return tensor;
+}
+
+/// Reads files of floats, one tensor each. Throws std::runtime_error for other files.
+inline sample read_sample(const std::string& name, const std::vector<std::string>& files) {
+    sample s{name, {}};
+    for (const std::string& file : files) s.tensors.push_back(read_floats(file));
+    return s;
+}
 
 }  // namespace zeropp_bench

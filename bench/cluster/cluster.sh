@@ -61,6 +61,7 @@ read_rate() { # OPTION RATE
     local -A zeros=([kbit]=000 [mbit]=000000 [gbit]=000000000)
     bits_per_second=${BASH_REMATCH[1]}${zeros[${BASH_REMATCH[2]}]}
 }
+[ "$sites" -ne 1 ] || [ -z "$site_rate" ] || options_wrong "--site-rate needs several --sites"
 read_rate --site-rate "${site_rate:-$([ "$sites" -ne 1 ] || echo "$rate")}"
 site_bits_per_second=$bits_per_second
 read_rate --rate "$rate"
@@ -72,6 +73,7 @@ us) places=0 ;;
 ms) places=3 ;;
 s) places=6 ;;
 esac
+[[ ${fraction:places} != *[!0]* ]] || options_wrong "--delay must be whole microseconds, not: $delay"
 delay_us=$((10#${BASH_REMATCH[1]}${fraction:0:places}))
 command -v -- "$1" >/dev/null || options_wrong "no such program: $1"
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Tests that the check of compile times fails on growth beyond the allowed, and only then."""
+"""Tests that the check of compile times fails on growth beyond the allowed, and only then; and that the program of standard
+headers has those of the umbrella."""
 
+import re
 import sys
 
 sys.dont_write_bytecode = True
-from compile_time import ALLOWED, Measurement, grown, grown_in_turns
+from compile_time import ALLOWED, HERE, Measurement, grown, grown_in_turns
 
 
 def row(time, memory, other=""):
@@ -51,3 +53,17 @@ assert grown_in_turns(turns, was) == []
 assert {name: len(samples) for name, samples in turns.seconds.items()} == {"regex": 7, "all_gather": 3, "reduce_scatter": 7}
 turns = Turns({"regex": [1.0] * 7, "all_gather": [1.0] * 7, "reduce_scatter": [1.3] * 7})
 assert grown_in_turns(turns, was) == [("reduce_scatter", "processor time is 1.30 of regex's, and was 1.00")]
+
+
+def included(file):
+    return re.findall(r"^#include <([^>]+)>", file.read_text(), re.MULTILINE)
+
+
+INCLUDE = HERE.parents[1] / "include"
+reached = ["zeropp/zeropp.hpp"]
+for header in reached:
+    if header.startswith("zeropp/"):
+        reached += [name for name in included(INCLUDE / header) if name not in reached]
+standard = sorted(name for name in reached if "." not in name)
+given = included(HERE / "standard_headers.cpp")
+assert given == standard, f"standard_headers.cpp: expected {standard}, given {given}"

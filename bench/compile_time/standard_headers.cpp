@@ -1,11 +1,11 @@
 // The standard headers that the umbrella includes.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <cfenv>
 #include <cfloat>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <concepts>
 #include <condition_variable>
 #include <cstddef>
@@ -14,7 +14,6 @@
 #include <exception>
 #include <functional>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <memory_resource>

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-from report import size_text, table  # noqa: E402
+from report_tables import gnuplot_text, size_text, table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 
@@ -89,7 +89,7 @@ def plot(seeds, window, image):
             if step + 1 >= window:
                 data.write(" ".join([str(step + 1)] + [f"{loss:.6f}" for loss in losses]) + "\n")
         data.flush()
-        settings = f"data='{data.name}'; image='{image}'; last='{len(names) + 1}'; window='{window}'"
+        settings = f"data={gnuplot_text(data.name)}; image={gnuplot_text(image)}; last='{len(names) + 1}'; window='{window}'"
         subprocess.run(["gnuplot", "-e", settings, str(HERE / "curves.gnuplot")], check=True)
 
 

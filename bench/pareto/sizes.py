@@ -16,6 +16,7 @@ import tempfile
 import typing
 
 import largest
+from report_tables import gnuplot_text
 from study import BASELINE, HERE, LARGE, SMALL, Model, table
 
 PAGES = {"pareto.md": (SMALL, LARGE), "pareto_largest.md": (largest.MODEL,)}
@@ -68,7 +69,7 @@ def draw(settings, image):
             points = "".join(f"{parameters / 1e6} {mean} {error or 0}\n" for parameters, (mean, error) in values.items())
             data.write(f'"{name}"\n{points}\n\n')
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'; settings={len(settings)}", HERE / "sizes.gnuplot"],
+        subprocess.run(["gnuplot", "-e", f"data={gnuplot_text(data.name)}; image={gnuplot_text(image)}; settings={len(settings)}", HERE / "sizes.gnuplot"],
                        check=True)
 
 

@@ -26,7 +26,7 @@ import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import results_json  # noqa: E402
-from report import table  # noqa: E402
+from report_tables import gnuplot_text, table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 TEXT_BYTES = 4_700_000  # A tenth is held out; the rest is more than the tokens of all steps.
@@ -432,7 +432,7 @@ def draw(rows, image):
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         data.write("\n\n".join(sets))
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'; islands='{' '.join(map(str, ISLANDS))}'",
+        subprocess.run(["gnuplot", "-e", f"data={gnuplot_text(data.name)}; image={gnuplot_text(image)}; islands='{' '.join(map(str, ISLANDS))}'",
                         HERE / "front.gnuplot"], check=True)
 
 

@@ -21,6 +21,7 @@ value timeout 5
 value rate 1gbit
 folder build_dir "$root/build/bench"
 parse_options "$@"
+[[ $times =~ ^[1-9][0-9]*$ ]] || options_wrong "--times: expected a whole number, given $times"
 
 build_programs "$build_dir" zero3_gpt zero3_gpt_mpi
 programs=$build_dir/examples/zero3_gpt

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import pathlib
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -31,15 +30,10 @@ def results_of(runs, seed):
     return {**each["no failure"], "runs": [{**result["runs"][0], "name": name} for name, result in each.items()]}
 
 
-def write_curves(runs, seed, file):
-    """The curves of a seed in one file, a column for each of NAMES."""
-    columns = []
-    for run in NAMES:
-        rows = [line.split() for line in (runs / f"{run}.{seed}.dat").read_text().splitlines()]
-        columns.append([loss for _, loss in rows[1:]])
-    lines = ["step " + " ".join(name.replace(" ", "_") for name in NAMES.values())]
-    lines += [" ".join([str(step + 1), *losses]) for step, losses in enumerate(zip(*columns, strict=True))]
-    file.write_text("\n".join(lines) + "\n")
+def curves_of(runs, seed):
+    """All curves of a seed, in the order of NAMES. Names have no spaces, which separate columns."""
+    curves = {name.replace(" ", "_"): convergence.curve(runs / f"{run}.{seed}.dat") for run, name in NAMES.items()}
+    return {name: losses for name, curve in curves.items() for losses in curve.values()}
 
 
 def main():
@@ -50,10 +44,9 @@ def main():
     numbers = sorted(int(file.suffixes[0][1:]) for file in folder.glob(f"{list(NAMES)[-1]}.*.dat"))
     seeds = [results_of(folder, n) for n in numbers]
     runs = convergence.summary(seeds)
-    with tempfile.TemporaryDirectory() as curves:
-        for n in numbers:
-            write_curves(folder, n, pathlib.Path(curves) / f"seed{n}.dat")
-        convergence.plot(pathlib.Path(curves), numbers, results / "recovery.png")
+    steps = seeds[0]["steps"]
+    window = min(100, steps)
+    convergence.plot([curves_of(folder, n) for n in numbers], window, results / "recovery.png")
 
     rows = []
     for run in runs:
@@ -63,7 +56,6 @@ def main():
             f"{run['difference_percent']:+.2f} %" + ("" if error is None else f" ± {error:.2f}"),
             ", ".join(f"{d:+.2f}" for d in run["difference_percent_of_seeds"])
         ])
-    steps = seeds[0]["steps"]
     heads = ["run", "held-out loss, mean", "min .. max", "difference to no failure", "of each seed"]
     text = f"""# Recovery
 
@@ -79,7 +71,7 @@ step would; so its difference is that of the smaller batch, and of chance. Mirro
 
 ![training losses](recovery.png)
 
-Training losses: means over the seeds, each over the last {convergence.WINDOW} steps; below, how far they are from those without a failure.
+Training losses: means over the seeds, each over the last {window} steps; below, how far they are from those without a failure.
 """
     (results / "recovery.md").write_text(text)
 

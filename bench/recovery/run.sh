@@ -9,8 +9,8 @@
 #   --seeds "N..."   which seeds (default: "1 2 3")
 #   --steps N        steps; the rank dies after half of them (default: 3000)
 #   --build-dir DIR  where to build (default: build/bench)
-#   --runs DIR       where the runs write; those that are finished there are not run again
-#                    (default: build/recovery)
+#   --runs DIR       where the runs write, in a folder for each number of steps; those that are finished there are not run
+#                    again (default: build/recovery)
 #   --results DIR    where recovery.md and .png go (default: bench/results)
 set -euo pipefail
 
@@ -22,6 +22,8 @@ folder runs "$root/build/recovery"
 folder results "$root/bench/results"
 parse_options "$@"
 here=$root/bench/recovery
+runs=$runs/$steps
+mkdir -p "$runs"
 
 require_packages gnuplot-nox
 build_programs "$build_dir" zero3_gpt

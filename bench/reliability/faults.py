@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Runs every fault on every transport, and writes the end of every rank: the table of docs/reliability.md.
 
-faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--deadline SECONDS] [--document FILE]
-          [--scratch FOLDER]
+faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--document FILE]
 
 A row is good if all surviving ranks end with exact results, or all with the right error within the deadline and one second
 of the call's begin. Failed transports must refuse further calls at once, with an error. No rank may hold more descriptors
@@ -14,6 +13,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CLUSTER = HERE.parent / "cluster" / "cluster.sh"
 RANKS = 4
 RATE = "20mbit"
+DEADLINE = 3.0
 GRACE = 1.0
 LIMIT = 25.0
 MOST_GROWTH_KIB = 16 * 1024
@@ -53,11 +54,11 @@ class Row:
     of_table: bool = True
 
 
-def rows(deadline):
+def rows():
     cut = ["--calls", "24"]
     # All others have given up by then.
-    late = str(int(1000 * (deadline + 1.5)))
-    early = str(int(1000 * deadline / 3))
+    late = str(int(1000 * (DEADLINE + 1.5)))
+    early = str(int(1000 * DEADLINE / 3))
     both = ("mpi", "threads")
     network = [
         Row("none", "none", EXACT, transports=both),
@@ -116,7 +117,7 @@ def run_on_cluster(row, program, folder):
     """Runs a row on a cluster, and ends the cluster when all journals are complete. Returns the exit status; None if ended."""
     inject = [sys.executable, HERE / "inject.py", folder, "--ranks", RANKS, "--limit", LIMIT, "--steps", *row.steps]
     command = [CLUSTER, "run", "--nodes", 2, "--per-node", RANKS // 2, "--rate", RATE,
-               "--beside", " ".join(map(str, inject)), "--", *program]
+               "--beside", shlex.join(map(str, inject)), "--", *program]
     # mpirun must not end other ranks when one dies.
     recovery = ["env", "OMPI_MCA_orte_enable_recovery=1", "OMPI_MCA_orte_abort_on_non_zero_status=0"]
     with open(folder / "output", "w") as output:
@@ -156,7 +157,7 @@ def resumed(folder, rank):
     return max((line["wall"] for line in lines if line["event"] == f"cont:{rank}"), default=0.0)
 
 
-def rank_result(row, deadline, folder, rank):
+def rank_result(row, folder, rank):
     """A rank's end, and problems that no fault excuses."""
     end = last(folder, rank, "end")
     if end is None:
@@ -170,10 +171,10 @@ def rank_result(row, deadline, folder, rank):
         failed = last(folder, rank, "failed")
         begun = [e for e in events(folder, rank) if e["event"] == "call" and e["wall"] <= failed["wall"]][-1]
         result["seconds"] = failed["wall"] - max(begun["wall"], resumed(folder, rank)) - row.late.get(rank, 0.0)
-        if result["seconds"] > deadline + GRACE:
+        if result["seconds"] > DEADLINE + GRACE:
             problems.append(f"rank {rank} had its error after {result['seconds']:.2f} s")
         can_go_on = end["type"] in CAN_GO_ON
-        if (end["next"] == "returned" and not can_go_on) or end["next_seconds"] > GRACE + can_go_on * deadline:
+        if (end["next"] == "returned" and not can_go_on) or end["next_seconds"] > GRACE + can_go_on * DEADLINE:
             problems.append(f"rank {rank} could go on: {end['next']} after {end['next_seconds']:.2f} s")
     if end["release_seconds"] > GRACE:
         problems.append(f"rank {rank} needed {end['release_seconds']:.2f} s to let go of its transport")
@@ -186,8 +187,8 @@ def rank_result(row, deadline, folder, rank):
     return result
 
 
-def judge(row, deadline, folder, status):
-    ranks = [rank_result(row, deadline, folder, r) for r in range(RANKS) if r not in row.killed]
+def judge(row, folder, status):
+    ranks = [rank_result(row, folder, r) for r in range(RANKS) if r not in row.killed]
     problems = [p for r in ranks for p in r["problems"]]
     for r in ranks:
         if r["became"] not in row.apart.get(r["rank"], row.expected):
@@ -202,16 +203,16 @@ def judge(row, deadline, folder, status):
     return {"ranks": ranks, "problems": problems}
 
 
-def measure(row, transport, deadline, program, scratch):
+def measure(row, transport, program, scratch):
     folder = scratch / f"{row.name}.{transport}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    words = [program, "--folder", folder, "--deadline", int(1000 * deadline), *row.arguments]
+    words = [program, "--folder", folder, "--deadline", int(1000 * DEADLINE), *row.arguments]
     started = time.monotonic()
     status = run_on_threads(words, folder) if transport == "threads" else run_on_cluster(row, words, folder)
     if status == 77 or (status == 2 and "cluster.sh: needs root" in (folder / "output").read_text()):
         return None
-    result = judge(row, deadline, folder, status)
+    result = judge(row, folder, status)
     fault = row.fault
     lost = folder / "wire.log"
     if lost.exists() and not lost.read_text().startswith("0 "):
@@ -255,11 +256,9 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, required=True)
     parser.add_argument("--rows", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--transport", choices=["mpi", "threads"])
-    parser.add_argument("--deadline", type=float, default=3.0)
     parser.add_argument("--document", type=pathlib.Path)
-    parser.add_argument("--scratch", type=pathlib.Path)
     wanted = parser.parse_args()
-    everything = rows(wanted.deadline)
+    everything = rows()
     chosen = [row for row in everything if row.name in wanted.rows or (not wanted.rows and row.of_table)]
     unknown = set(wanted.rows) - {row.name for row in chosen}
     if unknown:
@@ -267,14 +266,13 @@ def main():
 
     results = []
     no_cluster = False
-    with tempfile.TemporaryDirectory() as temporary:
-        scratch = wanted.scratch or pathlib.Path(temporary)
+    with tempfile.TemporaryDirectory() as scratch:
         for row in chosen:
             for transport in row.transports:
                 if wanted.transport not in (None, transport):
                     continue
                 missing = transport == "mpi" and no_cluster
-                result = None if missing else measure(row, transport, wanted.deadline, wanted.program, scratch)
+                result = None if missing else measure(row, transport, wanted.program, pathlib.Path(scratch))
                 if result is None:
                     no_cluster = True
                     continue
@@ -283,14 +281,13 @@ def main():
                 print(f"{row.name} on {transport}, {result['run_seconds']} s: {outcome_text(result)}: {verdict}", flush=True)
     print()
     print(table(results))
-    if wanted.document:
+    if no_cluster:
+        print("skipped: no cluster can be made here")
+    elif wanted.document:
         write_between_markers(wanted.document, table(results))
     if any(result["problems"] for result in results):
         return 1
-    if no_cluster:
-        print("skipped: no cluster can be made here")
-        return 77
-    return 0
+    return 77 if no_cluster else 0
 
 
 if __name__ == "__main__":

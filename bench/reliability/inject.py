@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Injects faults into a cluster while a program of this folder runs there (cluster.sh --beside).
 
-inject.py FOLDER --ranks N [--limit SECONDS] [--steps STEP...] [--until-end --nodes N --rate RATE --seed N]
+inject.py FOLDER --ranks N [--limit SECONDS] [--steps STEP...] [--until-end --rate RATE --seed N]
 
 Waits until all ranks have written "ready" in their journals, takes the steps, and waits until every living rank has
 written "end". Writes steps and times to FOLDER/injector.jsonl, "done" last. Steps:
@@ -83,10 +83,10 @@ class Injector:
         with open(self.folder / "injector.jsonl", "a") as out:
             print(json.dumps({"event": step, "wall": time.time()}), file=out)
 
-    def passing_troubles(self, chance, nodes, rate):
+    def passing_troubles(self, chance, rate):
         """Yields, without end, the steps of a random trouble that passes."""
         while True:
-            node, rank = f"node{chance.randrange(nodes)}", chance.choice(self.ranks)
+            node, rank = f"node{chance.randrange(2)}", chance.choice(self.ranks)
             seconds = chance.uniform(0.1, 1.5)
             yield chance.choice([
                 [f"down:{node}", f"wait:{seconds / 3:.2f}", f"up:{node}"],
@@ -114,8 +114,7 @@ def main():
     parser.add_argument("--limit", type=float, default=30)
     parser.add_argument("--steps", nargs="*", default=[], metavar="STEP")
     parser.add_argument("--until-end", action="store_true")
-    parser.add_argument("--nodes", type=int, default=2)
-    parser.add_argument("--rate", default="20mbit")
+    parser.add_argument("--rate", help="of every node's link")
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
 
@@ -124,7 +123,7 @@ def main():
         for step in wanted.steps:
             injector.take(step)
         chance = random.Random(wanted.seed)
-        troubles = injector.passing_troubles(chance, wanted.nodes, wanted.rate)
+        troubles = injector.passing_troubles(chance, wanted.rate)
         while wanted.until_end and not injector.wait_for("end", chance.uniform(1, 4)):
             for step in next(troubles):
                 injector.take(step)

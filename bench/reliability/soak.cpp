@@ -70,9 +70,10 @@ struct settings {
     std::string folder;
     double minutes = 30;
     std::uint64_t seed = 1;
-    int deadline_ms = 10000;
-    std::size_t most_elements = 50000;
 };
+
+constexpr std::chrono::seconds deadline{10};  // of each operation
+constexpr std::size_t most_elements = 50000;
 
 constexpr int calls_between_agreements = 10;
 constexpr int calls_of_a_world = 200;
@@ -86,7 +87,7 @@ public:
     /// A number from 0 to `sides` - 1. Standard distributions would differ between standard libraries.
     std::size_t roll(std::size_t sides) { return static_cast<std::size_t>(random_() % sides); }
 
-    known_call call(std::size_t most_elements) {
+    known_call call() {
         known_call c;
         c.what = static_cast<known_call::collective>(roll(4));
         // Log-uniform: small tensors are as frequent as large ones, and some have fewer elements than ranks.
@@ -116,13 +117,13 @@ std::vector<zeropp::two_level> topologies(int ranks) {
 }
 
 /// Communicators of all topologies, each over a separate transport.
-std::vector<std::unique_ptr<comm_type>> new_worlds(const settings& s) {
+std::vector<std::unique_ptr<comm_type>> new_worlds() {
     std::vector<std::unique_ptr<comm_type>> worlds;
     int ranks = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (const zeropp::two_level& nodes : topologies(ranks)) {
         auto transport = std::make_shared<zeropp::mpi_transport>(
-            zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = std::chrono::milliseconds(s.deadline_ms)}));
+            zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = deadline}));
         worlds.push_back(std::make_unique<comm_type>(nodes, any_host_transport(std::move(transport))));
     }
     return worlds;
@@ -157,16 +158,16 @@ json soak(const settings& s, journal& log) {
                     {"requests", open_requests},
                     {"resident_kib", now.resident_kib}};
     };
-    std::vector<std::unique_ptr<comm_type>> worlds = new_worlds(s);
+    std::vector<std::unique_ptr<comm_type>> worlds = new_worlds();
     log.write("ready", {{"pid", getpid()}});
     for (;; ++calls) {
         if (calls % calls_between_agreements == 0 && agreed(*worlds[0], seconds() > 60 * s.minutes)) break;
         if (calls % calls_of_a_world == calls_of_a_world - 1) {
             worlds.clear();
-            worlds = new_worlds(s);
+            worlds = new_worlds();
         }
         comm_type& comm = *worlds[random.roll(worlds.size())];
-        const known_call c = random.call(s.most_elements);
+        const known_call c = random.call();
         const prepared_call call = prepare(c, comm.topology(), rank);
         const double before = seconds();
         const std::string difference = call(comm);
@@ -195,8 +196,6 @@ int main(int argc, char** argv) {
         ->check(CLI::ExistingDirectory);
     app.add_option("--minutes", s.minutes, "how long")->capture_default_str();
     app.add_option("--seed", s.seed, "of the calls")->capture_default_str();
-    app.add_option("--deadline", s.deadline_ms, "of each operation, in ms")->capture_default_str();
-    app.add_option("--elements", s.most_elements, "of the largest tensor")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     MPI_Init(nullptr, nullptr);
     try {

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Runs the soak on a cluster of 2 x 2 ranks with passing faults, and writes soak.md and soak.json.
 
-soak.py --program reliability_soak --minutes M --results FOLDER [--seed N] [--rate RATE]
+soak.py --program reliability_soak --minutes M --results FOLDER [--seed N]
 
-Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 77 no cluster can be made here.
+Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 2 something is missing, 77 no cluster can be made here.
 """
 
 import argparse
 import collections
 import json
 import pathlib
+import shlex
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import results_json  # noqa: E402
 
 CLUSTER = HERE.parent / "cluster" / "cluster.sh"
 RANKS = 4
+RATE = "20mbit"
 # Buffers of MPI and of the allocator grow with the shapes of calls.
 MOST_GROWTH_KIB = 8 * 1024
 TROUBLES = {"down": "link down and up again", "rate": "rate changed and set back", "stop": "rank stopped and resumed",
@@ -30,9 +32,9 @@ TROUBLES = {"down": "link down and up again", "rate": "rate changed and set back
 
 
 def run(wanted, folder):
-    inject = [sys.executable, HERE / "inject.py", folder, "--ranks", RANKS, "--rate", wanted.rate, "--seed", wanted.seed,
+    inject = [sys.executable, HERE / "inject.py", folder, "--ranks", RANKS, "--rate", RATE, "--seed", wanted.seed,
               "--until-end"]
-    command = [CLUSTER, "run", "--nodes", 2, "--per-node", 2, "--rate", wanted.rate, "--beside", " ".join(map(str, inject)),
+    command = [CLUSTER, "run", "--nodes", 2, "--per-node", 2, "--rate", RATE, "--beside", shlex.join(map(str, inject)),
                "--", wanted.program, "--folder", folder, "--minutes", wanted.minutes, "--seed", wanted.seed]
     try:
         return subprocess.run(list(map(str, command)), timeout=60 * wanted.minutes + 120).returncode
@@ -86,7 +88,7 @@ def document(wanted, ranks, happened, problems):
     lines = ["# Soak", "",
              f"`bench/reliability/soak.sh --minutes {wanted.minutes:g} --seed {wanted.seed}`: {wanted.minutes:g} minutes of "
              f"collectives with random shapes, quantizers, element types, chunks and topologies on 2 nodes of 2 ranks with links of "
-             f"{wanted.rate}, every result held against the tests' reference, with faults that pass. {calls} calls, "
+             f"{RATE}, every result held against the tests' reference, with faults that pass. {calls} calls, "
              f"{sum(r['wrong'] or 0 for r in ranks)} wrong. " + ("Problems: " + "; ".join(problems) if problems else "No problems."),
              "", "| fault | times |", "|---|---|"]
     lines += [f"| {text} | {happened[kind]} |" for kind, text in TROUBLES.items()]
@@ -106,19 +108,18 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", default="20mbit")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         status = run(wanted, folder)
-        if status == 77:
-            return 77
+        if status in (2, 77):
+            return status
         ranks, problems = judge(folder, status)
         happened = troubles(folder)
     text = document(wanted, ranks, happened, problems)
     (wanted.results / "soak.md").write_text(text)
     results_json.write(wanted.results / "soak.json",
-                       {"minutes": wanted.minutes, "seed": wanted.seed, "rate": wanted.rate, "faults": happened,
+                       {"minutes": wanted.minutes, "seed": wanted.seed, "rate": RATE, "faults": happened,
                         "problems": problems, "ranks": ranks})
     print(text)
     return 1 if problems else 0

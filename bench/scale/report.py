@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-from report import table  # noqa: E402
+from report_tables import gnuplot_text, table  # noqa: E402
 
 TOLERANCE = 0.2
 
@@ -219,7 +219,7 @@ def plot(contents, image):
                                   for v in [ranks] + seconds + planned + gb + planned_gb))
         (pathlib.Path(folder) / "growth.dat").write_text("\n".join(lines) + "\n")
         heading = f"{contents['parameters'] / 1e9:.0f}B parameters on {largest[0]}x{largest[1]} simulated ranks"
-        subprocess.run(["gnuplot", "-e", f"folder='{folder}'; image='{image}'; heading='{heading}'",
+        subprocess.run(["gnuplot", "-e", f"folder={gnuplot_text(folder)}; image={gnuplot_text(image)}; heading='{heading}'",
                         str(pathlib.Path(__file__).parent / "scale.gnuplot")], check=True)
 
 
@@ -317,8 +317,8 @@ zero3 takes, (G - 1) / G.
     for cluster, phase, *_, ratio, _ in failed:
         print(f"FAILED: {shape(cluster)} {cluster['rate']}, {phase}: simulated / measured is {ratio:.2f}, "
               f"not within {TOLERANCE:.0%}")
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

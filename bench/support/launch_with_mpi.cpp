@@ -158,8 +158,8 @@ int launch(int argc, char** argv, const program_facts& program, const rank_work&
     if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, with_mpi);
 
     let_algorithms_be_chosen();
-    // Only chunks need MPI_THREAD_MULTIPLE, which slows MPI down.
-    const bool threads = parsed.wanted && parsed.wanted->chunks != 1;
+    // Only hops that overlap need MPI_THREAD_MULTIPLE, which slows MPI down.
+    const bool threads = program.overlaps || (parsed.wanted && parsed.wanted->chunks != 1);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     int status = 1;

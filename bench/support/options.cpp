@@ -16,11 +16,12 @@
 namespace zeropp_bench {
 
 std::optional<std::size_t> parse_size(const std::string& text) {
-    // strtod also takes "inf", " 1" and "0x1".
-    if (text.empty() || text.find_first_not_of("0123456789.") == 0) return std::nullopt;
+    // strtod also takes "inf", " 1", "0x1" and "1e3".
+    const std::string digits = text.substr(0, text.find_first_not_of("0123456789."));
     char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    const std::string unit(end);
+    const double number = std::strtod(digits.c_str(), &end);
+    if (digits.empty() || *end != '\0') return std::nullopt;
+    const std::string unit = text.substr(digits.size());
     double factor = 1;
     if (!unit.empty()) {
         if (unit.size() != 1) return std::nullopt;
@@ -83,6 +84,7 @@ void require_sound(const options& o, const program_facts& program) {
 parsed_options parse_options(int argc, const char* const* argv, const program_facts& program) {
     options o;
     o.quantizers = program.quantizers;
+    if (!program.has_checks) o.checks = 0;
     CLI::App app(program.purpose, program.name);
     app.get_formatter()->column_width(40);
 
@@ -116,21 +118,27 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     app.add_option("-w,--warmup_iters", o.warmup_iterations, "iterations before them")
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
-    app.add_option("-c,--check", o.checks, "iterations whose results are checked, 0 for none")
-        ->check(CLI::Range(0, 1000))
-        ->capture_default_str();
+    if (program.has_checks) {
+        app.add_option("-c,--check", o.checks, "iterations whose results are checked, 0 for none")
+            ->check(CLI::Range(0, 1000))
+            ->capture_default_str();
+    }
     app.add_option("-J,--output_file", o.output_file, "write the results to this file, as JSON");
-    app.add_option("-q,--quantizer", o.quantizers,
-                   (program.quantizes == wire::two_hops
-                        ? "quantizers of the hops, INTRA_NODE+INTER_NODE, or one name for both; several by "
-                          "commas. Pairs have bf16 or int8:256 intra-node and fewer bits inter-node. One of "
-                        : "quantizers, by commas. One of ") +
-                       (program.quantizes == wire::codec ? codec_quantizers::list() : bench_quantizers::list()))
-        ->delimiter(',')
-        ->capture_default_str();
-    app.add_option("-d,--datatype", o.datatypes, "element types, by commas: float, half, bfloat16")
-        ->delimiter(',')
-        ->capture_default_str();
+    if (!program.quantizers.empty()) {
+        app.add_option("-q,--quantizer", o.quantizers,
+                       (program.quantizes == wire::two_hops
+                            ? "quantizers of the hops, INTRA_NODE+INTER_NODE, or one name for both; several by "
+                              "commas. Pairs have bf16 or int8:256 intra-node and fewer bits inter-node. One of "
+                            : "quantizers, by commas. One of ") +
+                           (program.quantizes == wire::codec ? codec_quantizers::list() : bench_quantizers::list()))
+            ->delimiter(',')
+            ->capture_default_str();
+    }
+    if (program.has_datatypes) {
+        app.add_option("-d,--datatype", o.datatypes, "element types, by commas: float, half, bfloat16")
+            ->delimiter(',')
+            ->capture_default_str();
+    }
     if (program.has_ranks) {
         app.add_option(
             "-t,--transport", o.transport,

@@ -45,14 +45,21 @@ enum class wire { one_hop, two_hops, codec };
 struct program_facts {
     std::string name;
     std::string purpose;
-    std::vector<std::string> quantizers;
+    /// Default of -q; without one, there is no -q.
+    std::vector<std::string> quantizers = {};
     wire quantizes = wire::one_hop;
+    /// True if -d exists.
+    bool has_datatypes = true;
+    /// True if -c exists.
+    bool has_checks = true;
     /// True: options of ranks and transports. False: options of a codec.
     bool has_ranks = true;
     /// True if --chunks exists.
     bool has_chunks = false;
     /// True if --sites exists.
     bool has_sites = false;
+    /// True if hops overlap on two threads of a rank for any number of chunks.
+    bool overlaps = false;
 };
 
 /// A size in bytes: a number with an optional K, M or G (of 1024, in either case). Empty for other `text`.

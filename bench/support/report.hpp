@@ -48,8 +48,6 @@ class report {
 public:
     report(bool speaks, std::vector<column> columns) : speaks_(speaks), columns_(std::move(columns)) {}
 
-    bool speaks() const { return speaks_; }
-
     /// Adds a fact about all rows: a line of the heading, and a member of the JSON file.
     void fact(const std::string& key, const nlohmann::ordered_json& value);
     void comment(const std::string& text);

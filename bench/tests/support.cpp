@@ -278,7 +278,8 @@ TEST_CASE("sizes have suffixes", "[bench]") {
     CHECK(parse_size("64k") == 65536u);
     CHECK(parse_size("1.5M") == 1572864u);
     CHECK(parse_size("2G") == std::size_t{2} << 30);
-    for (const char* wrong : {"", "K", "M4", "4KB", "4 K", "-4", "inf", "nan", "1e99", "4T"}) {
+    for (const char* wrong :
+         {"", "K", "M4", "4KB", "4 K", "-4", "inf", "nan", "1e99", "4T", "0x10", "1e3", ".", "1.2.3"}) {
         INFO(wrong);
         CHECK_FALSE(parse_size(wrong).has_value());
     }

@@ -1,6 +1,6 @@
 """Measures calls from Python beside bare collectives of torch.distributed, on ranks of one machine:
 
-    torchrun --nproc-per-node 4 overhead.py
+    torchrun --nproc-per-node 2 overhead.py
 
 Prints a table of microseconds: medians over rounds with one call each. In calls without messages, callbacks return at once,
 so only Python, ctypes, the library and the codec take time.

@@ -11,6 +11,7 @@ Plots are held-out losses against the seconds of training; they need gnuplot.
 
 import collections
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import results_json  # noqa: E402
-from report import table  # noqa: E402
+from report_tables import gnuplot_text, table  # noqa: E402
 
 LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
 MODES = ("FSDP2", "HSDP", "DDP", "DeepSpeed")
@@ -36,7 +37,8 @@ def forget(results, links, modes):
 
 
 def keep(results, command, links, task, mode, preset, run, interfaces=None):
-    entry = {"command": command, "links": links, "task": task, "mode": mode, "preset": preset}
+    cpu = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
+    entry = {"command": command, "machine": f"{os.cpu_count()} cores ({cpu})", "links": links, "task": task, "mode": mode, "preset": preset}
     entry |= json.loads(pathlib.Path(run).read_text())
     if interfaces:
         entry["sent_bytes"] = json.loads(pathlib.Path(interfaces).read_text())["interfaces"][0]["sent_bytes"]
@@ -85,20 +87,19 @@ def plot(runs, links, image):
             data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
         data.flush()
         lines = ", ".join(
-            f"'{data.name}' index {i} with linespoints dashtype {1 + MODES.index(run['mode'])} title columnhead(1)"
+            f"{gnuplot_text(data.name)} index {i} with linespoints dashtype {1 + MODES.index(run['mode'])} title columnhead(1)"
             for i, run in enumerate(shown)
         )
         script = (
-            f"set terminal pngcairo size 960,600; set output '{image}'; set grid; set logscale x\n"
+            f"set terminal pngcairo size 960,600; set output {gnuplot_text(image)}; set grid; set logscale x\n"
             f"set xlabel 'seconds of training over {LINKS[links]}'; set ylabel 'held-out loss, nats per byte'\nplot {lines}\n"
         )
         subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
 
-def commands(runs):
-    """The commands that made the runs, the one of most runs first, in words."""
-    made = collections.Counter(run["command"] for run in runs).most_common()
-    return " and ".join(f"`{command}`" for command, _ in made)
+def origins(runs, what):
+    """The commands or machines that made the runs, the one of most runs first."""
+    return [origin for origin, _ in collections.Counter(run[what] for run in runs).most_common()]
 
 
 def page(results):
@@ -112,10 +113,9 @@ def page(results):
         if any(r["links"] == links for r in runs):
             plot(runs, links, results / f"torch_{links}.png")
             plots += f"![held-out losses over {LINKS[links]}](torch_{links}.png)\n\n"
-    cpu = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
     (results / "torch.md").write_text(f"""# PyTorch with and without zeropp
 
-Made by {commands(runs)}, on 2 cores ({cpu}), which all ranks share: a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
+Made by {" and ".join(f"`{command}`" for command in origins(runs, "command"))}, on {" and ".join(origins(runs, "machine"))}, which all ranks share: a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
 fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. DeepSpeed 0.19.8 is its

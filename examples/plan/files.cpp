@@ -167,9 +167,11 @@ void write_sweep(const settings& s) {
         }
         out << ' ' << before.with_overlap() / all_of_zeropp(runs).time.with_overlap() << '\n';
     }
+    std::string image;  // gnuplot doubles the quotes of a quoted text
+    for (const char c : s.sweep_file) image.append(c == '\'' ? 2 : 1, c);
     out << "EOD\n"
         << "set terminal pngcairo size 960,600\n"
-        << "set output '" << s.sweep_file << ".png'\n"
+        << "set output '" << image << ".png'\n"
         << "set title '" << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion parameters on "
         << nodes_text(s.ranks) << ", " << fixed((s.compute.forward + s.compute.backward) * 1e3, 0)
         << " ms of computation' noenhanced\n"

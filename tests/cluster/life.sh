@@ -22,9 +22,12 @@ expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gb -- true
 expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gbit --delay 1 -- true
 expect 2 "$cluster" "${small[@]}" --sites 3 --site-rate 1gbit -- true
 expect 2 "$cluster" "${small[@]}" --sites 2 -- true
+expect 2 "$cluster" "${small[@]}" --site-rate 1mbit -- true
+expect 2 "$cluster" "${small[@]}" --delay 0.5us -- true
 expect 2 "$cluster" run --nodes 2 --per-node 1 --rate 1gbit true
 expect 2 "$cluster" "${small[@]}" -- no-such-program
 expect 2 "$cluster" "${small[@]}" --no-such-option -- true
+expect 2 "$cluster" "${small[@]}" --beside --survive -- true
 expect 0 "$cluster" --help
 
 if [ "$(id -u)" -ne 0 ]; then
