@@ -1,6 +1,7 @@
 """Local steps against torch's own outer optimizer: islands of one rank, of FSDP2, and of DDP."""
 
 import copy
+from unittest import mock
 
 import pytest
 import torch
@@ -160,6 +161,27 @@ def moved_in_floats(weights, anchor, momentum, alpha):
     anchor.copy_(anchor - rate * (mean + factor * momentum))
     moved = [anchor if alpha == 0 else alpha * weight.float() + (1 - alpha) * anchor for weight in weights]
     return [weight.to(of.dtype, copy=True) for weight, of in zip(moved, weights)]
+
+
+def states_of_exchanges_under_way(rank, size):
+    """Of a double of the exchanges' stream on a GPU: whether an exchange was enqueued when the current stream waits."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    model = model_of(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=2, delay=1, **OUTER)
+    for step in (1, 2):
+        inner_step(model, optimizer, rank, step)
+    (fragment,) = steps._fragments
+    enqueued = []
+    with mock.patch.object(steps, "_stream"), mock.patch("torch.cuda.current_stream") as current:
+        current().wait_stream.side_effect = lambda stream: enqueued.append(stream is steps._stream and fragment.mean.done())
+        saved = steps.state_dict()
+        steps.load_state_dict(saved)
+    return enqueued
+
+
+def test_states_wait_for_the_stream_of_exchanges(ranks):
+    assert ranks.run(2, states_of_exchanges_under_way) == 2 * [[True, True]]
 
 
 def equal_bits(a, b):

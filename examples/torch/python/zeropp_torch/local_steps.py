@@ -181,6 +181,9 @@ class LocalSteps:
 
     def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
         with torch.cuda.stream(self._stream):
+            if self._stream is not None:
+                for difference in differences:
+                    difference.record_stream(self._stream)
             if ours:
                 all_reduce(self._communicator, differences, *self._hops, mean=True, feedback=fragment.feedback, name=name)
             else:
@@ -189,14 +192,19 @@ class LocalSteps:
                     difference /= self._communicator.size
         return differences
 
+    def _result(self, fragment: _Fragment) -> list[torch.Tensor]:
+        """Waits for the exchange of `fragment` that is under way; on a GPU, has the current stream wait."""
+        means = fragment.mean.result()
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        return means
+
     @torch.no_grad()
     def _apply(self, fragment: _Fragment, alpha: float) -> None:
         """Moves the anchors by the mean, and weights to them, except the part `alpha`: outer_optimizer::apply of C++."""
         weights = self._weights_of(fragment)
-        means = fragment.mean.result()
+        means = self._result(fragment)
         fragment.mean = None
-        if self._stream is not None:
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
         for of_weight in zip(weights, fragment.anchors, fragment.momenta, means, strict=True):
             self._outer_step(*of_weight, alpha)
 
@@ -225,7 +233,7 @@ class LocalSteps:
             # Of exchanges that are under way; None elsewhere.
             "means": [
                 mean for fragment in self._fragments
-                for mean in (fragment.mean.result() if fragment.mean is not None else [None] * len(fragment.anchors))
+                for mean in (self._result(fragment) if fragment.mean is not None else [None] * len(fragment.anchors))
             ],
         }
 
