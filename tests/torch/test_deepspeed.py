@@ -98,12 +98,18 @@ def test_hpz_gathers_weights_between_nodes_once_a_step(found, dtype):
     assert of_all * (steps - 1) == of_groups * 2 * MICROBATCHES * STEPS
 
 
+def test_parameters_have_the_formats_of_their_configuration(found):
+    assert found["of zero.Init"] == ["int8:256:bf16 + int8:256:bf16"]
+    words = "expected deepspeed.zero.Init with the configuration of deepspeed.initialize, given one without"
+    assert words in found["refused"]["zero.Init without a configuration"]
+
+
 def test_attributes_of_deepspeed_are_listed_and_exist(found):
     version = importlib.metadata.version("deepspeed")
     assert found["missing"] == [], f"DeepSpeed {version} lacks attributes that zeropp_torch.deepspeed uses"
-    # Ours are ds_zeropp, and ds_quant_scale, which DeepSpeed gives to frozen weights in 8 bits alone.
+    # Ours are ds_zeropp; ds_quant_scale, which DeepSpeed gives to frozen weights in 8 bits alone; and ds_config, an argument.
     package = pathlib.Path(importlib.util.find_spec("zeropp_torch").origin).parent
-    used = set(re.findall(r"\b(ds_\w+)", (package / "deepspeed.py").read_text())) - {"ds_zeropp", "ds_quant_scale"}
+    used = set(re.findall(r"\b(ds_\w+)", (package / "deepspeed.py").read_text())) - {"ds_zeropp", "ds_quant_scale", "ds_config"}
     assert sorted(used) == found["listed"]
 
 
@@ -116,6 +122,7 @@ def test_what_is_refused(found):
     assert "expected zero_hpz_partition_size 1 with differences, for which" in refused["exact with hpZ"]
     assert "expected weights gathered in 16 bits for exact differences, given fp32" in refused["exact fp32"]
     assert refused["changes"] == 'changes: expected "differences" in the section "zeropp", given none'
+    assert 'the section "zeropp" acts with zero_quantized_weights or zero_quantized_gradients, given neither' in refused["no keys"]
     assert "gradient_allreduce_op='sum' is not supported with ZeRO stage 3" in refused["sum"]
     for stage in (1, 2):
         assert f"zero_quantized_weights, zero_quantized_gradients acts in stage 3, given stage {stage}" in refused[f"stage {stage}"]
