@@ -281,10 +281,16 @@ def state_and_parameters(rank, size):
     load(learning_rate=0.5)()
     optimizers[0].add_param_group({"params": list(model_of(4)[0].parameters())})
     before = copy.deepcopy(model.state_dict())
-    wrong += refusals({"expected the 2 parameters that the optimizer had, given others, 4 in all": optimizers[0].step})
+    wrong += refusals(
+        {
+            "expected the 2 parameters that the optimizer had, given others, 4 in all": optimizers[0].step,
+            "an optimizer without local steps, given one with some": lambda: zeropp.local_steps(optimizers[0], mesh["island"]),
+        }
+    )
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     steps[0].remove()
     optimizers[0].step()
+    zeropp.local_steps(optimizers[0], mesh["island"])
     return wrong
 
 

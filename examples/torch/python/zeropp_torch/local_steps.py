@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import numbers
+import weakref
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -35,6 +36,10 @@ def _digest(tensors: Iterable[torch.Tensor]) -> str:
         for piece in tensor.contiguous().view(-1).view(words[tensor.element_size()]).split(1 << 20):
             sums.append((piece * torch.arange(1, 2 * len(piece), 2, device=piece.device)).sum().item())
     return hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
+
+
+# Optimizers with local steps.
+_exchanging: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
 class _Fragment:
@@ -69,10 +74,12 @@ class LocalSteps:
         self._device = self._parameters[0].device
         weights = self._weights()
         given = {
-            **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
+            **options, "exchange": exchange, "nodes_per_site": nodes_per_site, "local steps before": optimizer in _exchanging,
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
+        if optimizer in _exchanging:
+            raise ZeroppError("local_steps: expected an optimizer without local steps, given one with some; remove() them first")
         #: As given to local_steps().
         self._options = options
         for name, least in {"every": 1, "fragments": 1, "delay": 0}.items():
@@ -107,6 +114,7 @@ class LocalSteps:
             self._fragments.append(_Fragment(range(first, end), anchors, self._communicator, hops))
             first = end
         self._steps = 0
+        _exchanging.add(optimizer)
         self._handles = [
             optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
         ]
@@ -290,6 +298,7 @@ class LocalSteps:
         """Ends the exchanges: later steps of the optimizer stay in their island."""
         for handle in self._handles:
             handle.remove()
+        _exchanging.discard(self._optimizer)
 
 
 def local_steps(
