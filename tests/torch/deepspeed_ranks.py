@@ -100,7 +100,7 @@ def main(results):
     found["fp32 plain lora"] = {"losses": train(engine_of("fp32", lora=True))}
 
     import zeropp_torch.deepspeed as zeropp
-    from zeropp_torch import ZeroppError
+    from zeropp_torch import ZeroppError, disabled
 
     def ours(name, section, zero=None, lora=False, steps=STEPS):
         engine = engine_of(name.split()[0], KEYS | (zero or {}), {"ranks_per_node": 2, **section}, lora)
@@ -120,6 +120,9 @@ def main(results):
     for dtype in ("fp32", "bf16"):
         engine = engine_of(dtype)
         found[f"{dtype} imported"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
+    engine = engine_of("fp32", KEYS, {"ranks_per_node": 2})
+    with disabled():
+        found["fp32 disabled"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
     for dtype in TYPES:
         ours(f"{dtype} lossless", {"preset": "lossless"})
     # Gradients are DeepSpeed's own, as in the plain training.

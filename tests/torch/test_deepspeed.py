@@ -33,8 +33,9 @@ def found(tmp_path_factory):
     return json.loads(results.read_text())
 
 
-def test_without_the_keys_and_in_stage_2_nothing_changes(found):
-    for run, plain in {"fp32 imported": "fp32", "bf16 imported": "bf16", "fp32 stage 2": "fp32"}.items():
+def test_without_the_keys_in_stage_2_and_disabled_nothing_changes(found):
+    runs = {"fp32 imported": "fp32", "bf16 imported": "bf16", "fp32 stage 2": "fp32", "fp32 disabled": "fp32"}
+    for run, plain in runs.items():
         losses = found[run]["losses"]
         assert losses == pytest.approx(found[f"{plain} plain"]["losses"][: len(losses)], rel=1e-5 if "stage" in run else 0)
         assert found[run]["inter_node"] == 0

@@ -49,8 +49,7 @@ PRIVATE_NAMES = {
         "MultipleAllGatherHandles", "ZeroParamStatus", "get_allgather_dtype",
     ),
     _ZERO + "stage3": (
-        "DeepSpeedZeroOptimizer_Stage3._DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", "all_to_all_quant_reduce",
-        "reduce_scatter_coalesced",
+        "DeepSpeedZeroOptimizer_Stage3._DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", "reduce_scatter_coalesced",
     ),
 }
 
@@ -305,13 +304,17 @@ def _install() -> None:
         @functools.wraps(original)
         def average_and_scatter(self: Any, parameters: Any, dtype: torch.dtype) -> Any:
             parameters = list(parameters)
-            if self.all2all_process_group is None or not enabled():
+            if self.all2all_process_group is None:
                 return original(self, parameters, dtype)
-            reducing.append((_settings_of(parameters), parameters))
+            if enabled():
+                reducing.append((_settings_of(parameters), parameters))
+            # Without these groups, DeepSpeed calls reduce_scatter_coalesced, on any number of nodes.
+            groups, self.all2all_process_group = self.all2all_process_group, None
             try:
                 return original(self, parameters, dtype)
             finally:
-                reducing.pop()
+                self.all2all_process_group = groups
+                reducing.clear()
 
         return average_and_scatter
 
@@ -332,7 +335,6 @@ def _install() -> None:
     _replace(partitioning.Init, "_convert_to_deepspeed_param", partition)
     _replace(stage3.DeepSpeedZeroOptimizer_Stage3, "_DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", average)
     _replace(stage3, "reduce_scatter_coalesced", reduce)
-    stage3.all_to_all_quant_reduce = stage3.reduce_scatter_coalesced
 
 
 def _settings_in(function: str, engine: Any) -> list[_Settings]:
