@@ -343,7 +343,8 @@ def applied_again(rank, size):
         model = sharded(2, size)
         for call in calls:
             call(model)
-        return train(model, rank, steps=2), whole_parameters(model)
+        of_all = [group.post_forward_mesh_info is group.mesh_info for unit in zeropp.units.units_of(model) for group in unit.groups]
+        return train(model, rank, steps=2), whole_parameters(model), of_all
 
     def four_bits(model):
         zeropp.apply(model, ranks_per_node=2, preset="4bit", replicas="4bit")
@@ -367,9 +368,10 @@ def applied_again(rank, size):
         (plain_divided, (four_bits, settings_of_the_caller, zeropp.remove)),
         (plain_divided, (settings_of_the_caller, four_bits, zeropp.remove)),
     ):
-        losses_of_calls, parameters = losses(*calls)
+        losses_of_calls, parameters, of_all = losses(*calls)
         assert losses_of_calls == same[0]
         assert_same(parameters, same[1])
+        assert of_all == same[2], "weights stay on all ranks after forward, or on none"
 
 
 def test_a_second_call_replaces_the_first_and_remove_gives_hsdp_back(ranks):
