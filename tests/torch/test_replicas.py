@@ -356,8 +356,10 @@ def applied_again(rank, size):
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(7.0)
-        model.set_reshard_after_forward(False)
         model.set_reshard_after_forward(True)
+
+    def kept_after_forward(model):
+        model.set_reshard_after_forward(False)
 
     plain, plain_divided = losses(), losses(settings_of_the_caller)
     assert losses(four_bits)[0] != plain[0] != plain_divided[0]
@@ -365,7 +367,7 @@ def applied_again(rank, size):
         (plain, (four_bits, zeropp.remove)),
         (plain, (four_bits, without_replicas)),
         (plain, (four_bits, four_bits, lambda model: zeropp.apply(model, ranks_per_node=2, **LOSSLESS))),
-        (plain_divided, (four_bits, settings_of_the_caller, zeropp.remove)),
+        (plain_divided, (kept_after_forward, four_bits, settings_of_the_caller, zeropp.remove)),
         (plain_divided, (settings_of_the_caller, four_bits, zeropp.remove)),
     ):
         losses_of_calls, parameters, of_all = losses(*calls)
