@@ -1,5 +1,6 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
+import ctypes
 import datetime
 import gc
 import threading
@@ -525,6 +526,22 @@ def ends(rank, size):
         return known() is None
     finally:
         gc.enable()
+
+
+def gathers_of_many_sizes(rank, size):
+    """Types that remain after calls with messages of 40 sizes, as exact differences have."""
+    communicator = zeropp.Communicator(ranks_per_node=1)
+    before = len(ctypes.Array.__subclasses__())
+    for n in range(8, 648, 16):
+        full = torch.empty(size * n)
+        zeropp.all_gather(communicator, torch.full((n,), float(rank)), full, "fp32")
+        assert torch.equal(full, torch.arange(size).float().repeat_interleave(n))
+    gc.collect()
+    return len(ctypes.Array.__subclasses__()) - before
+
+
+def test_messages_of_many_sizes_leave_no_memory_behind(ranks):
+    assert max(ranks.run(2, gathers_of_many_sizes)) < 5
 
 
 def test_a_communicator_ends_with_the_last_reference_to_it(ranks):
