@@ -3,6 +3,8 @@
 import ctypes
 import datetime
 import gc
+import multiprocessing
+import sys
 import threading
 import weakref
 
@@ -13,6 +15,7 @@ import zeropp_torch as zeropp
 from models import refusals, slice_of, through
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
+from zeropp_torch import _library
 from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -115,6 +118,24 @@ def any_number_of_threads(rank, size):
 
 def test_any_number_of_threads_gives_the_same_bits(ranks):
     ranks.run(2, any_number_of_threads)
+
+
+def test_a_forked_child_has_threads_of_its_own():
+    def quantized():
+        return zeropp.quantize(tensor_of(1 << 18, 1), "int8:256:bf16").numpy().tobytes()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = quantized()
+        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(quantized() != expected))
+        with _library._making_threads:  # as by another thread
+            child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        torch.set_num_threads(before)
 
 
 def quantized_collectives(rank, size, intra_node, inter_node, gather):

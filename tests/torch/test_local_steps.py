@@ -1,5 +1,6 @@
 """Local steps against torch's own outer optimizer: islands of one rank, of FSDP2, and of DDP."""
 
+import contextlib
 import copy
 from unittest import mock
 
@@ -52,7 +53,7 @@ def expected_weights(islands):
     return [weight.detach() for weight in anchor.parameters()]
 
 
-def train(rank, size, islands, kind, exchange):
+def train(rank, size, islands, kind, exchange, ours=True):
     per_island = size // islands
     mesh = init_device_mesh("cpu", (islands, per_island), mesh_dim_names=("island", "rank"))
     model = model_of(3)
@@ -62,12 +63,13 @@ def train(rank, size, islands, kind, exchange):
         model = DistributedDataParallel(model, process_group=mesh.get_group("rank"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     steps = zeropp.local_steps(optimizer, mesh["island"], every=EVERY, exchange=exchange, **OUTER)
-    for step in range(1, STEPS + 1):
-        # Every rank of an island has the same batch, so its gradient is that of one rank.
-        inner_step(model, optimizer, rank // per_island, step)
+    with contextlib.nullcontext() if ours else zeropp.disabled():
+        for step in range(1, STEPS + 1):
+            # Every rank of an island has the same batch, so its gradient is that of one rank.
+            inner_step(model, optimizer, rank // per_island, step)
     weights = [p.full_tensor() if isinstance(p, DTensor) else p.detach() for p in model.parameters()]
-    assert (steps.traffic().inter_node > 0) == (islands > 1)
-    assert steps.traffic().calls == STEPS // EVERY
+    assert (steps.traffic().inter_node > 0) == (islands > 1 and ours)
+    assert steps.traffic().calls == (STEPS // EVERY if ours else 0)
     if exchange == "lossless":
         for weight, expected in zip(weights, expected_weights(islands)):
             torch.testing.assert_close(weight, expected, rtol=1e-4, atol=1e-5)
@@ -82,6 +84,10 @@ def train(rank, size, islands, kind, exchange):
 )
 def test_islands_train_as_with_torchs_outer_optimizer(ranks, size, islands, kind):
     ranks.run(size, train, islands, kind, "lossless")
+
+
+def test_disabled_exchanges_are_torchs(ranks):
+    ranks.run(2, train, 2, "plain", "lossless", False)
 
 
 @pytest.mark.parametrize("exchange", ["16bit", "4bit", "2bit"])
