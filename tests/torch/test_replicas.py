@@ -343,7 +343,8 @@ def applied_again(rank, size):
         model = sharded(2, size)
         for call in calls:
             call(model)
-        of_all = [group.post_forward_mesh_info is group.mesh_info for unit in zeropp.units.units_of(model) for group in unit.groups]
+        groups = [group for unit in zeropp.units.units_of(model) for group in unit.groups]
+        of_all = [group.post_forward_mesh_info is group.mesh_info for group in groups]
         return train(model, rank, steps=2), whole_parameters(model), of_all
 
     def four_bits(model):

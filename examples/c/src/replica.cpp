@@ -90,14 +90,14 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
                 },
                 quantizer);
             // Before versions are exchanged: a rank in another call would take them for its data.
-            communicator->compare({"zeropp_update_gather",
-                                   kept.elements(),
-                                   zeropp::element_traits<T>::name,
-                                   zeropp::agreed_text(std::string_view(format)),
-                                   {}},
-                                  zeropp::detail::update_problem<execution>(
-                                      comm, zeropp::detail::operand_of<space>(shard),
-                                      kept.to(kept.version().value_or(0) + 1, full)));
+            communicator->compare(
+                {"zeropp_update_gather",
+                 kept.elements(),
+                 zeropp::element_traits<T>::name,
+                 zeropp::agreed_text(std::string_view(format)),
+                 {}},
+                zeropp::detail::update_problem<execution>(comm, zeropp::detail::operand_of<space>(shard),
+                                                          kept.to(kept.version().value_or(0) + 1, full)));
             const auto version = next_version(*communicator, kept, changed);
             if (!version) {
                 return zeropp::secondary_partition_gather(exec, comm, kept, *kept.version(), full, scratch);

@@ -277,7 +277,7 @@ _view_of_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_
 
 
 def memory(address: int, size: int) -> memoryview:
-    """`size` bytes of host memory at `address`, which must outlive the view. An array of ctypes would take 3 KB for each size."""
+    """`size` bytes of host memory at `address`, which must outlive the view. ctypes would keep 3 KB for each size."""
     return _view_of_memory(address, size, 0x200)  # PyBUF_WRITE
 
 

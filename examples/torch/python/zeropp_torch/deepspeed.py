@@ -248,8 +248,8 @@ def _install() -> None:
                 warnings.warn(f"zeropp_torch.deepspeed: {', '.join(wanted)} acts in stage 3, given stage {int(zero.stage)}", stacklevel=2)
             if section and not wanted:
                 warnings.warn(
-                    'zeropp_torch.deepspeed: the section "zeropp" acts with zero_quantized_weights or zero_quantized_gradients, '
-                    "given neither", stacklevel=2,
+                    'zeropp_torch.deepspeed: the section "zeropp" acts with zero_quantized_weights or '
+                    "zero_quantized_gradients, given neither", stacklevel=2,
                 )
             self.zeropp = settings
 

@@ -74,12 +74,13 @@ class LocalSteps:
         self._device = self._parameters[0].device
         weights = self._weights()
         given = {
-            **options, "exchange": exchange, "nodes_per_site": nodes_per_site, "local steps before": optimizer in _exchanging,
+            **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
+            "local steps before": optimizer in _exchanging,
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
         if optimizer in _exchanging:
-            raise ZeroppError("local_steps: expected an optimizer without local steps, given one with some; remove() them first")
+            raise ZeroppError("local_steps: expected an optimizer without local steps, given one with some; remove() these")
         #: As given to local_steps().
         self._options = options
         for name, least in {"every": 1, "fragments": 1, "delay": 0}.items():
