@@ -63,6 +63,8 @@ def train(rank, size, islands, kind, exchange, ours=True):
         model = DistributedDataParallel(model, process_group=mesh.get_group("rank"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     steps = zeropp.local_steps(optimizer, mesh["island"], every=EVERY, exchange=exchange, **OUTER)
+    if kind == "compiled":
+        optimizer.step = torch.compile(optimizer.step, backend="eager")
     with contextlib.nullcontext() if ours else zeropp.disabled():
         for step in range(1, STEPS + 1):
             # Every rank of an island has the same batch, so its gradient is that of one rank.
@@ -80,7 +82,8 @@ def train(rank, size, islands, kind, exchange, ours=True):
 
 
 @pytest.mark.parametrize(
-    "size, islands, kind", [(1, 1, "plain"), (2, 2, "plain"), (3, 3, "plain"), (4, 2, "fsdp"), (4, 2, "ddp")]
+    "size, islands, kind",
+    [(1, 1, "plain"), (2, 2, "plain"), (3, 3, "plain"), (2, 2, "compiled"), (4, 2, "fsdp"), (4, 2, "ddp")],
 )
 def test_islands_train_as_with_torchs_outer_optimizer(ranks, size, islands, kind):
     ranks.run(size, train, islands, kind, "lossless")

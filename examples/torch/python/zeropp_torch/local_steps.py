@@ -116,9 +116,9 @@ class LocalSteps:
             first = end
         self._steps = 0
         _exchanging.add(optimizer)
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
-        ]
+        # torch.compile(optimizer.step) compiles other hooks, too.
+        pre, post = map(torch.compiler.disable, (self._before_step, self._after_step))
+        self._handles = [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
 
     def _parameters_now(self) -> list[torch.Tensor]:
         return [p for of_group in self._optimizer.param_groups for p in of_group["params"]]
