@@ -307,6 +307,13 @@ def test_states_and_parameters_that_do_not_fit_are_refused(ranks):
     assert ranks.run(2, state_and_parameters) == [[], []]
 
 
+class Wrapper(torch.optim.Optimizer):
+    """As accelerate's."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
 def refuse(rank, size):
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
 
@@ -335,6 +342,9 @@ def refuse(rank, size):
             "expected nodes_per_site with a format between sites": lambda: steps_of(exchange=("bf16", "bf16", "bf16")),
             "islands as a mesh or process group, given 2": lambda: zeropp.local_steps(
                 torch.optim.SGD(model_of(3).parameters(), lr=0.1), 2
+            ),
+            "an optimizer that takes hooks, given a Wrapper; of accelerate's wrapper, pass optimizer.optimizer": lambda: (
+                zeropp.local_steps(Wrapper(torch.optim.SGD(model_of(3).parameters(), lr=0.1)), mesh["island"])
             ),
             "exchange: expected one of lossless, ": lambda: steps_of(exchange="int9"),
             "given every 2 on rank 0, 3 on rank 1": lambda: steps_of(every=2 + rank),

@@ -68,6 +68,13 @@ class LocalSteps:
     ):
         arguments.instance("local_steps", "optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
         arguments.instance("local_steps", "islands", islands, (DeviceMesh, dist.ProcessGroup), "a mesh or process group")
+        try:
+            optimizer.register_step_pre_hook(lambda *_: None).remove()
+        except AttributeError:
+            raise ZeroppError(
+                f"local_steps: expected an optimizer that takes hooks, given a {type(optimizer).__name__}; of accelerate's "
+                "wrapper, pass optimizer.optimizer"
+            ) from None
         self._group = islands.get_group() if isinstance(islands, DeviceMesh) else islands
         self._optimizer = optimizer
         self._parameters = self._parameters_now()
@@ -115,10 +122,10 @@ class LocalSteps:
             self._fragments.append(_Fragment(range(first, end), anchors, self._communicator, hops))
             first = end
         self._steps = 0
-        _exchanging.add(optimizer)
         # torch.compile(optimizer.step) compiles other hooks, too.
         pre, post = map(torch.compiler.disable, (self._before_step, self._after_step))
         self._handles = [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+        _exchanging.add(optimizer)
 
     def _parameters_now(self) -> list[torch.Tensor]:
         return [p for of_group in self._optimizer.param_groups for p in of_group["params"]]
