@@ -197,7 +197,7 @@ ZEROPP_C_API zeropp_status zeropp_replica_gather(zeropp_communicator* communicat
 
 /* Bytes that `rank` sends in a zeropp_all_gather of one tensor with `elements` elements and `row` 1, exactly as
  * zeropp_traffic counts them. If nodes are of equal size, all ranks send equally many. With a larger `row`, shards and
- * messages can be larger. Functions that plan are in the host library only. */
+ * messages can be larger. Fails for more than 10^13 elements. Functions that plan are in the host library only. */
 ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format,
                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 /* Bytes that `rank` sends in a zeropp_update_gather, counted as by zeropp_gather_volume. `differences` is the format of
@@ -276,7 +276,7 @@ ZEROPP_C_API zeropp_status zeropp_predict_in_sites(const zeropp_plan* plan, int 
                                                    double inter_site_us, zeropp_prediction* prediction,
                                                    uint64_t* inter_site);
 
-/* Bytes of a message of `elements` elements in `format`. */
+/* Bytes of a message of `elements` elements in `format`. Fails for 2^61 elements or more. */
 ZEROPP_C_API zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes);
 /* Encodes `elements` elements of `tensor` to `message`, which has the bytes that zeropp_message_bytes gives. On a GPU,
  * the message must begin at a multiple of 16 bytes. */

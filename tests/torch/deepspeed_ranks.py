@@ -1,6 +1,7 @@
 """One of four ranks on two nodes: trains by DeepSpeed's ZeRO-3, with its own collectives and with zeropp's, and writes losses
 and bytes: deepspeed_ranks.py RESULTS"""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -59,12 +60,13 @@ class LoRA(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
-def engine_of(dtype, zero=None, ours=None, lora=False):
-    """No size divides by four."""
+def engine_of(dtype, zero=None, ours=None, lora=False, init=contextlib.nullcontext()):
+    """No size divides by four. `init` may be a deepspeed.zero.Init."""
     torch.manual_seed(0)
-    layers = [layer for number, size in enumerate(sizes())
-              for layer in (LoRA(*size) if lora and number == 1 else nn.Linear(*size), nn.GELU())]
-    model = nn.Sequential(*layers[:-1])
+    with init:
+        layers = [layer for number, size in enumerate(sizes())
+                  for layer in (LoRA(*size) if lora and number == 1 else nn.Linear(*size), nn.GELU())]
+        model = nn.Sequential(*layers[:-1])
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(
         model=model, optimizer=torch.optim.Adam(trained, lr=0.003), config=configuration(dtype, zero, ours)
@@ -98,7 +100,7 @@ def main(results):
     found["fp32 plain lora"] = {"losses": train(engine_of("fp32", lora=True))}
 
     import zeropp_torch.deepspeed as zeropp
-    from zeropp_torch import ZeroppError
+    from zeropp_torch import ZeroppError, disabled
 
     def ours(name, section, zero=None, lora=False, steps=STEPS):
         engine = engine_of(name.split()[0], KEYS | (zero or {}), {"ranks_per_node": 2, **section}, lora)
@@ -118,6 +120,9 @@ def main(results):
     for dtype in ("fp32", "bf16"):
         engine = engine_of(dtype)
         found[f"{dtype} imported"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
+    engine = engine_of("fp32", KEYS, {"ranks_per_node": 2})
+    with disabled():
+        found["fp32 disabled"] = {"losses": train(engine, steps=3), "inter_node": zeropp.stats(engine).inter_node}
     for dtype in TYPES:
         ours(f"{dtype} lossless", {"preset": "lossless"})
     # Gradients are DeepSpeed's own, as in the plain training.
@@ -180,6 +185,15 @@ def main(results):
         engine_of("fp32", KEYS, {"ranks_per_node": 2, "differences": "exact"})
     except ZeroppError as error:
         refused["exact fp32"] = str(error)
+    # Parameters have the formats of their zero.Init, whichever configuration was read last.
+    init = deepspeed.zero.Init(config_dict_or_path=configuration("fp32", KEYS, {"ranks_per_node": 2, "preset": "8bit"}))
+    read("no keys", configuration("fp32", ours={"ranks_per_node": 2, "preset": "6bit"}))
+    model = engine_of("fp32", KEYS, {"ranks_per_node": 2, "preset": "8bit"}, init=init).module
+    found["of zero.Init"] = sorted({str(parameter.ds_zeropp.gradients) for parameter in model.parameters()})
+    try:
+        train(engine_of("fp32", KEYS, {"ranks_per_node": 2}, init=deepspeed.zero.Init()), steps=1)
+    except ZeroppError as error:
+        refused["zero.Init without a configuration"] = str(error)
     read("sum", configuration("fp32", KEYS, gradient_allreduce_op="sum"))
     try:
         zeropp.changes(engine)

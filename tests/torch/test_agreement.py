@@ -111,6 +111,9 @@ def refused_before_the_call(rank, size, what):
         "another length than the replica's in an update without changes": lambda: zeropp.update_gather(
             communicator, part, other_full, replica, "int2:64:signed:bf16:h32", changed=False
         ),
+        "another shard in an update without changes": lambda: zeropp.update_gather(
+            communicator, part[:1023] if odd else part, full, replica, "int2:64:signed:bf16:h32", changed=False
+        ),
     }
     words = refusal(calls[what])
     zeropp.all_reduce(communicator, [], "fp32")
@@ -132,6 +135,7 @@ def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
         "an empty replica": "given an empty one",
         "another length than the replica's": "of 4095 elements",
         "another length than the replica's in an update without changes": "of 4095 elements",
+        "another shard in an update without changes": "expected a shard of 1024 elements of 4096, given one of 1023",
     }
     of_ranks = ranks.run(4, of_each, refused_before_the_call, [(what,) for what in told])
     for words, expected in zip(zip(*of_ranks), told.values(), strict=True):

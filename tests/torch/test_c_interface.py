@@ -144,6 +144,32 @@ def test_volumes_without_sites_are_those_of_one_site():
         assert library.zeropp_error().decode() == "volume: expected a rank from 0 to 1, given 2"
 
 
+def test_sizes_that_overflow_are_refused():
+    library = _library.library("cpu")
+    most, size = 2**61 - 1, ctypes.c_size_t()
+    blocks = -(-most // 256)
+    whole = {"fp32": 4 * most, "bf16": 2 * most, "int8:256:bf16": most + 2 * blocks, "mxfp4": (most + 1) // 2 + 8 * blocks}
+    for format, expected in whole.items():
+        assert library.zeropp_message_bytes(format.encode(), most, ctypes.byref(size)) == _library.SUCCESS
+        assert size.value == -(-expected // 16) * 16, format
+        for elements in (most + 1, 2**62 + 5, 2**64 - 1):
+            assert library.zeropp_message_bytes(format.encode(), elements, ctypes.byref(size)) == _library.FAILURE
+            words = f"zeropp_message_bytes: expected at most {most} elements, given {elements}"
+            assert library.zeropp_error().decode() == words
+    most, nodes, sent = 10**13, (ctypes.c_int * 2)(0, 1), (ctypes.c_uint64 * 3)()
+
+    def volume(function, elements):
+        return library.zeropp_volume_in_sites(function, b"fp32", b"fp32", elements, 1, nodes, 0, 2, 0, sent)
+
+    for function in (b"zeropp_all_gather", b"zeropp_all_to_all", b"zeropp_reduce_scatter", b"zeropp_all_reduce"):
+        assert volume(function, most) == _library.SUCCESS
+        assert sent[1] == (2 if function == b"zeropp_all_reduce" else 1) * 4 * most // 2
+        for elements in (most + 1, 2**63):
+            assert volume(function, elements) == _library.FAILURE
+            words = f"zeropp_volume_in_sites: expected at most {most} elements, given {elements}"
+            assert library.zeropp_error().decode() == words
+
+
 # A text of 64 MB, and memory for one more such text, or none: functions without a status and errors' texts must not end the
 # process.
 WITHOUT_MEMORY = """

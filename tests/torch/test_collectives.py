@@ -1,7 +1,10 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
+import ctypes
 import datetime
 import gc
+import multiprocessing
+import sys
 import threading
 import weakref
 
@@ -12,6 +15,7 @@ import zeropp_torch as zeropp
 from models import refusals, slice_of, through
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
+from zeropp_torch import _library
 from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -114,6 +118,24 @@ def any_number_of_threads(rank, size):
 
 def test_any_number_of_threads_gives_the_same_bits(ranks):
     ranks.run(2, any_number_of_threads)
+
+
+def test_a_forked_child_has_threads_of_its_own():
+    def quantized():
+        return zeropp.quantize(tensor_of(1 << 18, 1), "int8:256:bf16").numpy().tobytes()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = quantized()
+        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(quantized() != expected))
+        with _library._making_threads:  # as by another thread
+            child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        torch.set_num_threads(before)
 
 
 def quantized_collectives(rank, size, intra_node, inter_node, gather):
@@ -525,6 +547,22 @@ def ends(rank, size):
         return known() is None
     finally:
         gc.enable()
+
+
+def gathers_of_many_sizes(rank, size):
+    """Types that remain after calls with messages of 40 sizes, as exact differences have."""
+    communicator = zeropp.Communicator(ranks_per_node=1)
+    before = len(ctypes.Array.__subclasses__())
+    for n in range(8, 648, 16):
+        full = torch.empty(size * n)
+        zeropp.all_gather(communicator, torch.full((n,), float(rank)), full, "fp32")
+        assert torch.equal(full, torch.arange(size).float().repeat_interleave(n))
+    gc.collect()
+    return len(ctypes.Array.__subclasses__()) - before
+
+
+def test_messages_of_many_sizes_leave_no_memory_behind(ranks):
+    assert max(ranks.run(2, gathers_of_many_sizes)) < 5
 
 
 def test_a_communicator_ends_with_the_last_reference_to_it(ranks):

@@ -33,8 +33,9 @@ def found(tmp_path_factory):
     return json.loads(results.read_text())
 
 
-def test_without_the_keys_and_in_stage_2_nothing_changes(found):
-    for run, plain in {"fp32 imported": "fp32", "bf16 imported": "bf16", "fp32 stage 2": "fp32"}.items():
+def test_without_the_keys_in_stage_2_and_disabled_nothing_changes(found):
+    runs = {"fp32 imported": "fp32", "bf16 imported": "bf16", "fp32 stage 2": "fp32", "fp32 disabled": "fp32"}
+    for run, plain in runs.items():
         losses = found[run]["losses"]
         assert losses == pytest.approx(found[f"{plain} plain"]["losses"][: len(losses)], rel=1e-5 if "stage" in run else 0)
         assert found[run]["inter_node"] == 0
@@ -98,13 +99,19 @@ def test_hpz_gathers_weights_between_nodes_once_a_step(found, dtype):
     assert of_all * (steps - 1) == of_groups * 2 * MICROBATCHES * STEPS
 
 
+def test_parameters_have_the_formats_of_their_configuration(found):
+    assert found["of zero.Init"] == ["int8:256:bf16 + int8:256:bf16"]
+    words = "expected deepspeed.zero.Init with the configuration of deepspeed.initialize, given one without"
+    assert words in found["refused"]["zero.Init without a configuration"]
+
+
 def test_attributes_of_deepspeed_are_listed_and_exist(found):
     version = importlib.metadata.version("deepspeed")
     assert found["missing"] == [], f"DeepSpeed {version} lacks attributes that zeropp_torch.deepspeed uses"
-    # Ours are ds_zeropp, and ds_quant_scale, which DeepSpeed gives to frozen weights in 8 bits alone.
+    # ds_zeropp is ours, ds_config an argument, and ds_quant_scale an attribute of frozen weights in 8 bits alone.
     package = pathlib.Path(importlib.util.find_spec("zeropp_torch").origin).parent
-    used = set(re.findall(r"\b(ds_\w+)", (package / "deepspeed.py").read_text())) - {"ds_zeropp", "ds_quant_scale"}
-    assert sorted(used) == found["listed"]
+    used = set(re.findall(r"\b(ds_\w+)", (package / "deepspeed.py").read_text()))
+    assert sorted(used - {"ds_zeropp", "ds_config", "ds_quant_scale"}) == found["listed"]
 
 
 def test_what_is_refused(found):
@@ -116,6 +123,7 @@ def test_what_is_refused(found):
     assert "expected zero_hpz_partition_size 1 with differences, for which" in refused["exact with hpZ"]
     assert "expected weights gathered in 16 bits for exact differences, given fp32" in refused["exact fp32"]
     assert refused["changes"] == 'changes: expected "differences" in the section "zeropp", given none'
+    assert "acts with zero_quantized_weights or zero_quantized_gradients, given neither" in refused["no keys"]
     assert "gradient_allreduce_op='sum' is not supported with ZeRO stage 3" in refused["sum"]
     for stage in (1, 2):
         assert f"zero_quantized_weights, zero_quantized_gradients acts in stage 3, given stage {stage}" in refused[f"stage {stage}"]

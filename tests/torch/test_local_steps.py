@@ -1,6 +1,8 @@
 """Local steps against torch's own outer optimizer: islands of one rank, of FSDP2, and of DDP."""
 
+import contextlib
 import copy
+from unittest import mock
 
 import pytest
 import torch
@@ -51,7 +53,7 @@ def expected_weights(islands):
     return [weight.detach() for weight in anchor.parameters()]
 
 
-def train(rank, size, islands, kind, exchange):
+def train(rank, size, islands, kind, exchange, ours=True):
     per_island = size // islands
     mesh = init_device_mesh("cpu", (islands, per_island), mesh_dim_names=("island", "rank"))
     model = model_of(3)
@@ -61,12 +63,15 @@ def train(rank, size, islands, kind, exchange):
         model = DistributedDataParallel(model, process_group=mesh.get_group("rank"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     steps = zeropp.local_steps(optimizer, mesh["island"], every=EVERY, exchange=exchange, **OUTER)
-    for step in range(1, STEPS + 1):
-        # Every rank of an island has the same batch, so its gradient is that of one rank.
-        inner_step(model, optimizer, rank // per_island, step)
+    if kind == "compiled":
+        optimizer.step = torch.compile(optimizer.step, backend="eager")
+    with contextlib.nullcontext() if ours else zeropp.disabled():
+        for step in range(1, STEPS + 1):
+            # Every rank of an island has the same batch, so its gradient is that of one rank.
+            inner_step(model, optimizer, rank // per_island, step)
     weights = [p.full_tensor() if isinstance(p, DTensor) else p.detach() for p in model.parameters()]
-    assert (steps.traffic().inter_node > 0) == (islands > 1)
-    assert steps.traffic().calls == STEPS // EVERY
+    assert (steps.traffic().inter_node > 0) == (islands > 1 and ours)
+    assert steps.traffic().calls == (STEPS // EVERY if ours else 0)
     if exchange == "lossless":
         for weight, expected in zip(weights, expected_weights(islands)):
             torch.testing.assert_close(weight, expected, rtol=1e-4, atol=1e-5)
@@ -77,10 +82,15 @@ def train(rank, size, islands, kind, exchange):
 
 
 @pytest.mark.parametrize(
-    "size, islands, kind", [(1, 1, "plain"), (2, 2, "plain"), (3, 3, "plain"), (4, 2, "fsdp"), (4, 2, "ddp")]
+    "size, islands, kind",
+    [(1, 1, "plain"), (2, 2, "plain"), (3, 3, "plain"), (2, 2, "compiled"), (4, 2, "fsdp"), (4, 2, "ddp")],
 )
 def test_islands_train_as_with_torchs_outer_optimizer(ranks, size, islands, kind):
     ranks.run(size, train, islands, kind, "lossless")
+
+
+def test_disabled_exchanges_are_torchs(ranks):
+    ranks.run(2, train, 2, "plain", "lossless", False)
 
 
 @pytest.mark.parametrize("exchange", ["16bit", "4bit", "2bit"])
@@ -160,6 +170,27 @@ def moved_in_floats(weights, anchor, momentum, alpha):
     anchor.copy_(anchor - rate * (mean + factor * momentum))
     moved = [anchor if alpha == 0 else alpha * weight.float() + (1 - alpha) * anchor for weight in weights]
     return [weight.to(of.dtype, copy=True) for weight, of in zip(moved, weights)]
+
+
+def states_of_exchanges_under_way(rank, size):
+    """Of a double of the exchanges' stream on a GPU: whether an exchange was enqueued when the current stream waits."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    model = model_of(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=2, delay=1, **OUTER)
+    for step in (1, 2):
+        inner_step(model, optimizer, rank, step)
+    (fragment,) = steps._fragments
+    enqueued = []
+    with mock.patch.object(steps, "_stream"), mock.patch("torch.cuda.current_stream") as current:
+        current().wait_stream.side_effect = lambda stream: enqueued.append(stream is steps._stream and fragment.mean.done())
+        saved = steps.state_dict()
+        steps.load_state_dict(saved)
+    return enqueued
+
+
+def test_states_wait_for_the_stream_of_exchanges(ranks):
+    assert ranks.run(2, states_of_exchanges_under_way) == 2 * [[True, True]]
 
 
 def equal_bits(a, b):
@@ -259,15 +290,28 @@ def state_and_parameters(rank, size):
     load(learning_rate=0.5)()
     optimizers[0].add_param_group({"params": list(model_of(4)[0].parameters())})
     before = copy.deepcopy(model.state_dict())
-    wrong += refusals({"expected the 2 parameters that the optimizer had, given others, 4 in all": optimizers[0].step})
+    wrong += refusals(
+        {
+            "expected the 2 parameters that the optimizer had, given others, 4 in all": optimizers[0].step,
+            "optimizer without local steps, given one with": lambda: zeropp.local_steps(optimizers[0], mesh["island"]),
+        }
+    )
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     steps[0].remove()
     optimizers[0].step()
+    zeropp.local_steps(optimizers[0], mesh["island"])
     return wrong
 
 
 def test_states_and_parameters_that_do_not_fit_are_refused(ranks):
     assert ranks.run(2, state_and_parameters) == [[], []]
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As accelerate's."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
 
 
 def refuse(rank, size):
@@ -298,6 +342,9 @@ def refuse(rank, size):
             "expected nodes_per_site with a format between sites": lambda: steps_of(exchange=("bf16", "bf16", "bf16")),
             "islands as a mesh or process group, given 2": lambda: zeropp.local_steps(
                 torch.optim.SGD(model_of(3).parameters(), lr=0.1), 2
+            ),
+            "an optimizer that takes hooks, given a Wrapper; of accelerate's wrapper, pass optimizer.optimizer": lambda: (
+                zeropp.local_steps(Wrapper(torch.optim.SGD(model_of(3).parameters(), lr=0.1)), mesh["island"])
             ),
             "exchange: expected one of lossless, ": lambda: steps_of(exchange="int9"),
             "given every 2 on rank 0, 3 on rank 1": lambda: steps_of(every=2 + rank),

@@ -12,10 +12,7 @@ namespace {
 
 /// Most bytes of a message of n elements.
 std::size_t most_bytes(const char* function, std::size_t n) {
-    constexpr std::size_t most = zeropp::exact_differences::most_bytes / sizeof(std::uint32_t);
-    if (n > most) {
-        throw zeropp::precondition_error(function, "at most " + std::to_string(most) + " elements", std::to_string(n));
-    }
+    require_at_most(function, zeropp::exact_differences::most_bytes / sizeof(std::uint32_t), n);
     return zeropp::exact_layout(n).bytes;
 }
 

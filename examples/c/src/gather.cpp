@@ -1,6 +1,7 @@
 #include "library.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <variant>
 
 using namespace zeropp_c;
@@ -48,6 +49,8 @@ zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* f
 
 zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes) {
     return status_of([&] {
+        // Elements take at most 4 bytes. The other half is for blocks' parameters and padding.
+        require_at_most("zeropp_message_bytes", SIZE_MAX / 8, elements);
         *bytes =
             std::visit([&](const auto& q) { return zeropp::wire_bytes(q, elements); }, gather_formats::parse(format));
     });

@@ -120,6 +120,13 @@ zeropp_status status_of(Call call) noexcept {
     return zeropp_failure;
 }
 
+/// Throws precondition_error, for `function`, if `elements` elements are more than `most`.
+inline void require_at_most(const char* function, std::size_t most, std::size_t elements) {
+    if (elements <= most) return;
+    throw zeropp::precondition_error(function, "at most " + std::to_string(most) + " elements",
+                                     std::to_string(elements));
+}
+
 /// The places of `size` ranks: rank r on node `node_of_rank[r]`, and node n in site n / `nodes_per_site`. With 0, all
 /// nodes are in one site, and any integers name them.
 inline zeropp::three_level places_of(const int* node_of_rank, int nodes_per_site, int size) {

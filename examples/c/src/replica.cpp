@@ -20,15 +20,6 @@ void with_replica(const zeropp_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(replica.memory.as<replica_of<T>>(), T{}); });
 }
 
-/// Why `kept` cannot be gathered into `full`, as "expected ..., given ..."; empty if it can be. With
-/// several nodes, the gather itself compares nothing.
-template <class Replica, class Full>
-std::string problem_of(const zeropp_communicator& communicator, const Replica& kept, const Full& full) {
-    const auto& comm = communicator.comm;
-    std::string problem = kept.place_problem(comm.topology(), comm.rank());
-    return problem.empty() ? kept.tensors_problem(zeropp::detail::operand_of<space>(full)) : problem;
-}
-
 /// Returns the next version, equal on all ranks; none if all have replicas of one version, and no rank's shards are
 /// `changed`. Empties the replicas if their versions differ, so that the next update sends whole weights. Each rank
 /// sends 8 bytes, not counted, and waits for the others, not for the stream.
@@ -99,12 +90,14 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
                 },
                 quantizer);
             // Before versions are exchanged: a rank in another call would take them for its data.
-            communicator->compare({"zeropp_update_gather",
-                                   kept.elements(),
-                                   zeropp::element_traits<T>::name,
-                                   zeropp::agreed_text(std::string_view(format)),
-                                   {}},
-                                  problem_of(*communicator, kept, full));
+            communicator->compare(
+                {"zeropp_update_gather",
+                 kept.elements(),
+                 zeropp::element_traits<T>::name,
+                 zeropp::agreed_text(std::string_view(format)),
+                 {}},
+                zeropp::detail::update_problem<execution>(comm, zeropp::detail::operand_of<space>(shard),
+                                                          kept.to(kept.version().value_or(0) + 1, full)));
             const auto version = next_version(*communicator, kept, changed);
             if (!version) {
                 return zeropp::secondary_partition_gather(exec, comm, kept, *kept.version(), full, scratch);
@@ -132,8 +125,10 @@ zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zer
             const std::uint64_t version = kept.version().value_or(0);
             const auto scratch = communicator->scratch_of(
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full));
-            const std::string problem = kept.version() ? problem_of(*communicator, kept, full)
-                                                       : "expected a replica after an update, given an empty one";
+            // With several nodes, the gather itself compares nothing.
+            std::string problem = kept.place_problem(comm.topology(), comm.rank());
+            if (problem.empty()) problem = kept.tensors_problem(zeropp::detail::operand_of<space>(full));
+            if (!kept.version()) problem = "expected a replica after an update, given an empty one";
             communicator->compare({"zeropp_replica_gather",
                                    kept.elements(),
                                    zeropp::element_traits<T>::name,

@@ -1,5 +1,7 @@
 #include "library.hpp"
 
+#include "settings.hpp"
+
 #include <zeropp/plan/volume.hpp>
 
 #include <cstddef>
@@ -73,6 +75,8 @@ zeropp_status zeropp_volume_in_sites(const char* function, const char* first, co
                                      int two_shot, const int* node_of_rank, int nodes_per_site, int size, int rank,
                                      uint64_t* bytes) {
     return status_of([&] {
+        // Sums of bytes cannot overflow then.
+        require_at_most("zeropp_volume_in_sites", plan::most_parameters, elements);
         const zeropp::three_level ranks = places_of(node_of_rank, nodes_per_site, size);
         zeropp::volume sent = sent_by(function, first, second, elements, two_shot != 0, ranks, rank);
         for (int level = 0; level != zeropp::three_level::levels; ++level) bytes[level] = sent.at(level);

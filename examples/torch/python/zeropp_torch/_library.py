@@ -271,6 +271,16 @@ def _threads(_process: int, count: int) -> int | None:
     return handle.value
 
 
+_view_of_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
+
+
+def memory(address: int, size: int) -> memoryview:
+    """`size` bytes of host memory at `address`, which must outlive the view. ctypes would keep 3 KB for each size."""
+    return _view_of_memory(address, size, 0x200)  # PyBUF_WRITE
+
+
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Context that makes `device` CUDA's current device, as the library requires."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

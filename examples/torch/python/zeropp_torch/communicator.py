@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import functools
 import hashlib
 import json
 import operator
@@ -138,11 +137,6 @@ def exchange(all_bytes: torch.Tensor, own: torch.Tensor, group: dist.ProcessGrou
     messages += [dist.isend(own, group=group, group_dst=other, tag=_TAG) for other in others]
     for message in messages:
         message.wait()
-
-
-@functools.lru_cache(maxsize=None)
-def _bytes_type(size: int) -> type:
-    return ctypes.c_uint8 * size
 
 
 def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.device) -> dist.ProcessGroup:
@@ -455,7 +449,7 @@ class Communicator:
     def _bytes(self, address: int | None, size: int) -> torch.Tensor:
         if self.device.type == "cuda":
             return torch.as_tensor(_DeviceBytes(address or 0, size), device=self.device)
-        return torch.frombuffer(_bytes_type(size).from_address(address), dtype=torch.uint8)
+        return torch.frombuffer(_library.memory(address, size), dtype=torch.uint8)
 
     def _on(self, stream: int | None) -> contextlib.AbstractContextManager[object]:
         """Context in which `stream` is CUDA's current one: a call's, which is that already, or one of the library's own."""

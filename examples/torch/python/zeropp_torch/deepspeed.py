@@ -45,12 +45,11 @@ PRIVATE_NAMES = {
     "deepspeed.utils.groups": ("_get_local_all_to_all_group",),
     _ZERO + "partition_parameters": (
         "CUDAQuantizer.__init__", "CUDAQuantizer.quantize", "CUDAQuantizer.dequantize", "Init._convert_to_deepspeed_param",
-        "Init._ensure_availability_of_partitioned_params", "MultipleAllGatherHandles", "ZeroParamStatus",
-        "get_allgather_dtype",
+        "Init._ensure_availability_of_partitioned_params", "InsertPostInitMethodToModuleSubClasses.__init__",
+        "MultipleAllGatherHandles", "ZeroParamStatus", "get_allgather_dtype",
     ),
     _ZERO + "stage3": (
-        "DeepSpeedZeroOptimizer_Stage3._DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", "all_to_all_quant_reduce",
-        "reduce_scatter_coalesced",
+        "DeepSpeedZeroOptimizer_Stage3._DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", "reduce_scatter_coalesced",
     ),
 }
 
@@ -130,10 +129,6 @@ class _Settings:
 
     def traffic(self) -> Traffic:
         return sum((c.traffic() for c in self._communicators.values()), Traffic())
-
-
-# Of the configuration that was read last: parameters that are partitioned now take them.
-_settings: Optional[_Settings] = None
 
 
 class _Gathered:
@@ -239,30 +234,44 @@ def _install() -> None:
     def read(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def read_configuration(self: Any, *given: Any, **named: Any) -> None:
-            global _settings
             original(self, *given, **named)
             zero = self.zero_config
             wanted = [key for key in ("zero_quantized_weights", "zero_quantized_gradients") if getattr(zero, key)]
             section = self._param_dict.get("zeropp", {})
-            _settings = _Settings(section) if (wanted or section) and zero.stage == 3 else None
-            if _settings is not None and _settings.differences is not None and zero.zero_hpz_partition_size > 1:
+            settings = _Settings(section) if (wanted or section) and zero.stage == 3 else None
+            if settings is not None and settings.differences is not None and zero.zero_hpz_partition_size > 1:
                 raise ZeroppError(
                     'the section "zeropp": expected zero_hpz_partition_size 1 with differences, for which nodes keep the '
                     f"weights, given {zero.zero_hpz_partition_size}"
                 )
             if wanted and zero.stage != 3:
                 warnings.warn(f"zeropp_torch.deepspeed: {', '.join(wanted)} acts in stage 3, given stage {int(zero.stage)}", stacklevel=2)
+            if section and not wanted:
+                warnings.warn(
+                    'zeropp_torch.deepspeed: the section "zeropp" acts with zero_quantized_weights or '
+                    "zero_quantized_gradients, given neither", stacklevel=2,
+                )
+            self.zeropp = settings
 
         return read_configuration
+
+    def begin(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def begin_partitioning(self: Any, *given: Any, ds_config: Any = None, **named: Any) -> None:
+            # zero.Init may have no configuration.
+            self.zeropp = getattr(ds_config, "zeropp", None)
+            original(self, *given, ds_config=ds_config, **named)
+
+        return begin_partitioning
 
     def partition(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def partition_parameter(self: Any, parameter: Any) -> None:
-            if _settings is not None and _settings.differences is not None:
+            if self.zeropp is not None and self.zeropp.differences is not None:
                 name = f"a parameter of {parameter.numel()} elements"
                 formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, name)
             original(self, parameter)
-            parameter.ds_zeropp = _settings
+            parameter.ds_zeropp = self.zeropp
             theirs = parameter.all_gather_coalesced
 
             def all_gather_coalesced(parameters: Any, safe_mode: bool = False, quantize: bool = False) -> Any:
@@ -295,13 +304,17 @@ def _install() -> None:
         @functools.wraps(original)
         def average_and_scatter(self: Any, parameters: Any, dtype: torch.dtype) -> Any:
             parameters = list(parameters)
-            if self.all2all_process_group is None or not enabled():
+            if self.all2all_process_group is None:
                 return original(self, parameters, dtype)
-            reducing.append((_settings_of(parameters), parameters))
+            if enabled():
+                reducing.append((_settings_of(parameters), parameters))
+            # Without these groups, DeepSpeed calls reduce_scatter_coalesced, on any number of nodes.
+            groups, self.all2all_process_group = self.all2all_process_group, None
             try:
                 return original(self, parameters, dtype)
             finally:
-                reducing.pop()
+                self.all2all_process_group = groups
+                reducing.clear()
 
         return average_and_scatter
 
@@ -318,10 +331,10 @@ def _install() -> None:
     modules["deepspeed.utils.groups"]._get_local_all_to_all_group = dict
     partitioning.CUDAQuantizer = Quantizer
     _replace(modules["deepspeed.runtime.config"].DeepSpeedConfig, "__init__", read)
+    _replace(partitioning.InsertPostInitMethodToModuleSubClasses, "__init__", begin)
     _replace(partitioning.Init, "_convert_to_deepspeed_param", partition)
     _replace(stage3.DeepSpeedZeroOptimizer_Stage3, "_DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads", average)
     _replace(stage3, "reduce_scatter_coalesced", reduce)
-    stage3.all_to_all_quant_reduce = stage3.reduce_scatter_coalesced
 
 
 def _settings_in(function: str, engine: Any) -> list[_Settings]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import numbers
+import weakref
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -37,6 +38,10 @@ def _digest(tensors: Iterable[torch.Tensor]) -> str:
     return hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
 
 
+# Optimizers with local steps.
+_exchanging: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
 class _Fragment:
     """Weights that are exchanged together: their places among this rank's weights, and their anchors."""
 
@@ -63,6 +68,13 @@ class LocalSteps:
     ):
         arguments.instance("local_steps", "optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
         arguments.instance("local_steps", "islands", islands, (DeviceMesh, dist.ProcessGroup), "a mesh or process group")
+        try:
+            optimizer.register_step_pre_hook(lambda *_: None).remove()
+        except AttributeError:
+            raise ZeroppError(
+                f"local_steps: expected an optimizer that takes hooks, given a {type(optimizer).__name__}; of accelerate's "
+                "wrapper, pass optimizer.optimizer"
+            ) from None
         self._group = islands.get_group() if isinstance(islands, DeviceMesh) else islands
         self._optimizer = optimizer
         self._parameters = self._parameters_now()
@@ -70,9 +82,12 @@ class LocalSteps:
         weights = self._weights()
         given = {
             **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
+            "local steps before": optimizer in _exchanging,
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
+        if optimizer in _exchanging:
+            raise ZeroppError("local_steps: expected an optimizer without local steps, given one with some; remove() these")
         #: As given to local_steps().
         self._options = options
         for name, least in {"every": 1, "fragments": 1, "delay": 0}.items():
@@ -107,9 +122,10 @@ class LocalSteps:
             self._fragments.append(_Fragment(range(first, end), anchors, self._communicator, hops))
             first = end
         self._steps = 0
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
-        ]
+        # torch.compile(optimizer.step) compiles other hooks, too.
+        pre, post = map(torch.compiler.disable, (self._before_step, self._after_step))
+        self._handles = [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
+        _exchanging.add(optimizer)
 
     def _parameters_now(self) -> list[torch.Tensor]:
         return [p for of_group in self._optimizer.param_groups for p in of_group["params"]]
@@ -181,6 +197,9 @@ class LocalSteps:
 
     def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
         with torch.cuda.stream(self._stream):
+            if self._stream is not None:
+                for difference in differences:
+                    difference.record_stream(self._stream)
             if ours:
                 all_reduce(self._communicator, differences, *self._hops, mean=True, feedback=fragment.feedback, name=name)
             else:
@@ -189,14 +208,19 @@ class LocalSteps:
                     difference /= self._communicator.size
         return differences
 
+    def _result(self, fragment: _Fragment) -> list[torch.Tensor]:
+        """Waits for the exchange of `fragment` that is under way; on a GPU, has the current stream wait."""
+        means = fragment.mean.result()
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        return means
+
     @torch.no_grad()
     def _apply(self, fragment: _Fragment, alpha: float) -> None:
         """Moves the anchors by the mean, and weights to them, except the part `alpha`: outer_optimizer::apply of C++."""
         weights = self._weights_of(fragment)
-        means = fragment.mean.result()
+        means = self._result(fragment)
         fragment.mean = None
-        if self._stream is not None:
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
         for of_weight in zip(weights, fragment.anchors, fragment.momenta, means, strict=True):
             self._outer_step(*of_weight, alpha)
 
@@ -225,7 +249,7 @@ class LocalSteps:
             # Of exchanges that are under way; None elsewhere.
             "means": [
                 mean for fragment in self._fragments
-                for mean in (fragment.mean.result() if fragment.mean is not None else [None] * len(fragment.anchors))
+                for mean in (self._result(fragment) if fragment.mean is not None else [None] * len(fragment.anchors))
             ],
         }
 
@@ -282,6 +306,7 @@ class LocalSteps:
         """Ends the exchanges: later steps of the optimizer stay in their island."""
         for handle in self._handles:
             handle.remove()
+        _exchanging.discard(self._optimizer)
 
 
 def local_steps(

@@ -77,7 +77,7 @@ def _untied(function: str, weights: Weights) -> dict[str, torch.Tensor]:
 def _memory(tensor: torch.Tensor, first: int, count: int) -> memoryview:
     """The bytes of `count` elements of a contiguous tensor in host memory, from element `first` on."""
     size = tensor.element_size()
-    return memoryview((ctypes.c_uint8 * (count * size)).from_address(tensor.data_ptr() + first * size))
+    return _library.memory(tensor.data_ptr() + first * size, count * size)
 
 
 def _pieces(count: int) -> Iterator[tuple[int, int]]:
