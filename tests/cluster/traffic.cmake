@@ -17,9 +17,13 @@ file(MAKE_DIRECTORY ${SCRATCH})
 set(crossed_file ${SCRATCH}/crossed.json)
 set(counted_file ${SCRATCH}/counted.json)
 file(REMOVE ${crossed_file} ${counted_file})
+set(sites)
+if(SITES GREATER 1)
+    set(sites --sites ${SITES} --site-rate 1gbit)
+endif()
 execute_process(
-    COMMAND ${CLUSTER} run --nodes ${NODES} --per-node ${PER_NODE} --rate 2gbit --sites ${SITES} --site-rate 1gbit --json
-            ${crossed_file} -- ${PROGRAM} ${COLLECTIVE} ${SITES} ${NODES} ${PER_NODE} ${counted_file}
+    COMMAND ${CLUSTER} run --nodes ${NODES} --per-node ${PER_NODE} --rate 2gbit ${sites} --json ${crossed_file} -- ${PROGRAM}
+            ${COLLECTIVE} ${SITES} ${NODES} ${PER_NODE} ${counted_file}
     RESULT_VARIABLE status
     OUTPUT_VARIABLE output
     ERROR_VARIABLE problem)
