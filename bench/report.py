@@ -109,7 +109,8 @@ it too, and the network's part in the kernel is only in it where it ran in a ran
 What the formats lose, which no machine changes, has pages of its own: [accuracy](accuracy.md), made by
 `bench/accuracy/run.sh`, [convergence](convergence.md), made by `bench/convergence/run.sh`, [recovery](recovery.md) after a rank has
 died, made by `bench/recovery/run.sh`, and of fewer and fewer bits and local steps
-[pareto](pareto.md), made by `bench/pareto/run.sh`. Kernels were measured on an
+[pareto](pareto.md), [the largest model](pareto_largest.md), [fine-tuning](fine_tuning.md) and [losses by size](loss_by_size.md), made by
+`bench/pareto/run.sh`. Kernels were measured on an
 [H100](gpu_h100.md) and an [H200](gpu_h200.md) by `tests/gpu.sh`, and are predicted from their machine code in [roofline](roofline.md)
 by `bench/codec_gpu/roofline.py --write`.
 """
