@@ -13,12 +13,11 @@ The text is English: the dictionary of the Debian package dict-wn (WordNet's lic
 
 import gzip
 import hashlib
-import itertools
 import json
 import pathlib
 
-from study import (BASELINE, CONTROL, INTERVALS, ISLANDS, LARGE, NODES, TEXT_BYTES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Trainings,
-                   arguments_of, entries, library_text, losses_by_rate, losses_text, name_of, rows_of, study_parser, table_of)
+from study import (BASELINE, CONTROL, LARGE, NODES, TEXT_BYTES, TUNING_SEED, WARMUP, Entry, KeptTrainings, Trainings,
+                   arguments_of, entries_of_pair, library_text, losses_by_rate, losses_text, name_of, rows_of, study_parser, table_of)
 
 DICTIONARY = pathlib.Path("/usr/share/dictd/wn.dict.dz")
 PRETRAINING_RATE = 4e-3  # The best one of study.py's larger model.
@@ -69,7 +68,7 @@ def main():
     before = train.held_out("before", Entry(""), TUNING_SEED, 1e-12, MODEL._replace(steps=1))
     losses = losses_by_rate(train, "tuning", Entry(""), RATES, MODEL)
     rate = min(losses, key=losses.get)
-    every = entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), OUTER))
+    every = entries_of_pair(OUTER)
     for count in range(1, len(args.seeds) + 1):
         seeds = args.seeds[:count]
         rows = rows_of(train, {name: every[name] for name in NAMES}, seeds, dict.fromkeys(NODES, rate), MODEL)

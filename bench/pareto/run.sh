@@ -9,8 +9,8 @@
 #   --seeds "N..."    seeds of the comparison (default: "2 3 4"); rates are chosen with seed 1
 #   --large           trains a larger model too: six trainings and four from each seed, of two minutes each
 #   --largest         trains a model of 4 million parameters alone, on dictionaries that it installs: nine trainings and
-#                     nine from each seed, of 13 to 20 minutes each, so seven hours for two seeds. The settings wanted most come first,
-#                     and it can be stopped at any time
+#                     nine from each seed, of 13 to 20 minutes each, and two of twice as many steps, so nine hours for two seeds. The
+#                     settings wanted most come first, and it can be stopped at any time
 #   --fine-tuning     fine-tunes the larger model alone: a training, three that choose a rate, and seven from each seed, of a minute
 #                     each
 #   --sizes           trains nothing: compares the sizes of models by the pages in the folder of results, in loss_by_size.md and

@@ -4,8 +4,9 @@
 study.py PROGRAM RUNS RESULTS --seeds N... [--large]
 
 PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
-from all seeds, two of them over other numbers of steps too, and with --large every entry of `large_entries`. Each finished training goes into pareto.json in RESULTS, from where
-a later call takes it up if its configuration, arguments and text are equal. Makes pareto.md and pareto.png in RESULTS after each seed.
+from all seeds, two of them over other numbers of steps too, and with --large every entry of `large_entries`. Each finished training
+goes into pareto.json in RESULTS, from where a later call takes it up if its configuration, arguments and text are equal. Makes
+pareto.md and pareto.png in RESULTS after each seed.
 
 The text is Python's own library. Trainings see a byte .7 times on average, so they memorise little that held-out text lacks.
 """
@@ -133,6 +134,11 @@ def entries(outer):
     every[f"{name}, ZeRO++ inside"] = variant("islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
     every[f"{name}, streaming"] = variant("four fragments take turns, used two steps later, alpha 0.5", fragments=4, delay=2, alpha=0.5)
     return every
+
+
+def entries_of_pair(pair):
+    """Trainings of the comparison by name, all with one pair of the outer optimizer."""
+    return entries(dict.fromkeys(itertools.product((1, *ISLANDS), INTERVALS), pair))
 
 
 def large_entries(outer):
@@ -309,17 +315,20 @@ def losses_text(losses):
     return ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in losses.items())
 
 
-def by_length(train, outer, seeds, rates):
-    """A table of losses of synchronous training and of two islands over several numbers of steps."""
+def by_length(train, every, seeds, rates, model, lengths):
+    """A section on synchronous training and two islands over several numbers of steps. `every` has the entries."""
     name = name_of(2, CONTROL, 4)
-    chosen = {each: entry for each, entry in entries(outer).items() if each in (BASELINE, name)}
     cells = []
-    for steps in LENGTHS:
-        prefix = "" if steps == SMALL.steps else f"{steps} steps "
-        base, islands = rows_of(train, chosen, seeds, rates, SMALL._replace(steps=steps), prefix)
+    for steps in lengths:
+        prefix = "" if steps == model.steps else f"{steps} steps "
+        base, islands = rows_of(train, {each: every[each] for each in (BASELINE, name)}, seeds, rates, model._replace(steps=steps), prefix)
         cells.append([str(steps), *(f"{statistics.mean(row['losses']):.4f}" for row in (base, islands)),
                       mean_text(islands["differences"]), str(steps // CONTROL)])
-    return table(["steps", BASELINE, name, "difference", "exchanges"], cells)
+    return f"""## Length of the training
+
+{BASELINE} and *{name}* over several numbers of steps, and so of tokens. Rates are those above, not chosen anew for a length.
+
+{table(["steps", BASELINE, name, "difference", "exchanges"], cells)}""".rstrip()
 
 
 def report(results, seeds, parameters, tuned, rows, lengths, large):
@@ -377,13 +386,9 @@ Trainings that save no byte show gains that are not of the wire.
 - Noise in gradients adds to second moments, which makes steps smaller. *slower blocks* has smaller steps in blocks without
   noise: {difference("slower blocks")}. Beside it, *by layer* has {beside("by layer", "slower blocks")}.
 
-## Length of the training
-
-{BASELINE} and *{four}*, with the rates above, over other numbers of steps, and so of tokens:
-
 {lengths}
 
-The longest training sees a byte 1.5 times on average. Rates were not chosen anew for a length.
+The longest training sees a byte 1.5 times on average.
 
 ## Rates
 
@@ -463,8 +468,9 @@ def main():
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
 
     def make_page(seeds, large=None):
-        rows = rows_of(train, entries(tuned["outer"]), seeds, tuned["rates"], SMALL)
-        lengths = by_length(train, tuned["outer"], seeds, tuned["rates"])
+        every = entries(tuned["outer"])
+        rows = rows_of(train, every, seeds, tuned["rates"], SMALL)
+        lengths = by_length(train, every, seeds, tuned["rates"], SMALL, LENGTHS)
         report(args.results, seeds, parameters, tuned, rows, lengths, large)
 
     for count in range(1, len(args.seeds) + 1):
