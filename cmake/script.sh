@@ -16,6 +16,8 @@
 #
 # Programs.
 #   build_programs DIR TARGET...  installs what they need, and builds examples and benchmarks, optimised, in DIR
+#   train_once FILE ARG...        runs zero3_gpt of `build_dir`, which makes FILE.json and FILE.dat, with these configurations
+#                                 and arguments; or says that an earlier call with equal ones has ended
 #   launch_ranks N PROGRAM...     runs it under mpirun as N ranks of this machine
 #   use_ccache                    has compilations cached, where there is a ccache
 
@@ -148,6 +150,23 @@ build_programs() {
         -DZEROPP_ENABLE_CHECKSUMMED=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON \
         -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON >/dev/null
     cmake --build "$build" --target "$@"
+}
+
+train_once() {
+    local file=$1 argument made
+    shift
+    made=$(for argument in "$@"; do
+        echo "$argument"
+        [ ! -f "$argument" ] || cat "$argument"
+    done)
+    if [ -e "$file.made" ] && [ "$made" = "$(<"$file.made")" ]; then
+        echo "== ${file##*/}: finished before"
+        return
+    fi
+    printf '\n== %s, after %d s\n' "${file##*/}" "$SECONDS"
+    # Ranks fill the cores, so more BLAS threads would only disturb.
+    OPENBLAS_NUM_THREADS=1 "$build_dir/examples/zero3_gpt/zero3_gpt" "$@" --json "$file.json" --curve "$file.dat"
+    echo "$made" >"$file.made"
 }
 
 launch_ranks() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The table and the plot of bench/convergence/run.sh and gpu.sh.
 
-Reads seedN.json and seedN.dat in RUNS, as zero3_gpt writes them, and writes convergence.md and
-convergence.png (with gnuplot) in RESULTS. The first run of each file is the baseline.
+Reads results and curves in RUNS, as zero3_gpt writes them, and writes convergence.md and convergence.png (with gnuplot) in
+RESULTS. The first run of each file is the baseline.
 """
 
 import argparse
@@ -107,7 +107,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="RUNS", type=pathlib.Path)
     parser.add_argument("results", metavar="RESULTS", type=pathlib.Path)
-    parser.add_argument("--gpu", metavar="NAME", nargs="+", help="runs of gpu.sh, in NAME.json and NAME.dat: writes gpu_training.md")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seeds", metavar="N", nargs="+", type=int, help="seeds of run.sh, in seedN.json and seedN.dat")
+    which.add_argument("--gpu", metavar="NAME", nargs="+", help="runs of gpu.sh, in NAME.json and NAME.dat: writes gpu_training.md")
     arguments = parser.parse_args()
     folder, results, name = arguments.folder, arguments.results, "gpu_training" if arguments.gpu else "convergence"
     if arguments.gpu:
@@ -117,8 +119,7 @@ def main():
         shared = (folder / "device").read_text().strip()
         command, configs, place = "bench/convergence/gpu.sh", folder / "configs", f"threads that share one {shared}"
     else:
-        # zero3_gpt writes the curve last.
-        numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
+        numbers = arguments.seeds
         seeds = [json.loads((folder / f"seed{n}.json").read_text()) for n in numbers]
         curves = [curve(folder / f"seed{n}.dat") for n in numbers]
         command, configs, place = f"bench/convergence/run.sh --seeds \"{' '.join(map(str, numbers))}\"", HERE, "threads"

@@ -7,8 +7,8 @@
 #
 #   --seeds "N..."   which seeds (default: "1 2 3 4")
 #   --build-dir DIR  where to build (default: build/bench)
-#   --runs DIR       where what the runs write goes; seeds that are finished there are not run again
-#                    (default: build/convergence)
+#   --runs DIR       where what the runs write goes; a seed that is finished there, with equal configurations, is not run
+#                    again (default: build/convergence)
 #   --results DIR    where convergence.md and .png go (default: bench/results)
 set -euo pipefail
 
@@ -27,18 +27,11 @@ configs=()
 for name in bf16 int8 int4 int4_feedback int8_int4_hadamard weight_differences fp8 fp32; do
     configs+=("$here/$name.json")
 done
-# Ranks fill the cores, so more BLAS threads would only disturb.
-export OPENBLAS_NUM_THREADS=1
 for seed in $seeds; do
-    if [ -e "$runs/seed$seed.dat" ]; then
-        echo "== seed $seed: finished before"
-        continue
-    fi
-    printf '\n== seed %s, after %d s\n' "$seed" "$SECONDS"
-    # The curve is written last.
-    "$build_dir/examples/zero3_gpt/zero3_gpt" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 \
-        --width 64 --context 64 --seed "$seed" --json "$runs/seed$seed.json" --curve "$runs/seed$seed.dat"
+    train_once "$runs/seed$seed" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 --width 64 \
+        --context 64 --seed "$seed"
 done
-python3 "$here/report.py" "$runs" "$results"
+read -ra seeds <<<"$seeds"
+python3 "$here/report.py" "$runs" "$results" --seeds "${seeds[@]}"
 echo
 echo "results: $results/convergence.md"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The table and the plot of bench/recovery/run.sh.
 
-report.py RUNS RESULTS
+report.py RUNS RESULTS SEED...
 
-Reads RUN.N.json and RUN.N.dat of each run and seed N in RUNS, as zero3_gpt writes them, and writes recovery.md and recovery.png
+Reads RUN.N.json and RUN.N.dat of each run and these seeds N in RUNS, as zero3_gpt writes them, and writes recovery.md and recovery.png
 (with gnuplot) in RESULTS.
 """
 
@@ -37,11 +37,9 @@ def curves_of(runs, seed):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    folder, results = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    # zero3_gpt writes the curve last, and run.sh runs the seeds' last of NAMES last.
-    numbers = sorted(int(file.suffixes[0][1:]) for file in folder.glob(f"{list(NAMES)[-1]}.*.dat"))
+    folder, results, numbers = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), list(map(int, sys.argv[3:]))
     seeds = [results_of(folder, n) for n in numbers]
     runs = convergence.summary(seeds)
     steps = seeds[0]["steps"]

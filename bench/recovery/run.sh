@@ -9,8 +9,8 @@
 #   --seeds "N..."   which seeds (default: "1 2 3")
 #   --steps N        steps; the rank dies after half of them (default: 3000)
 #   --build-dir DIR  where to build (default: build/bench)
-#   --runs DIR       where the runs write, in a folder for each number of steps; those that are finished there are not run
-#                    again (default: build/recovery)
+#   --runs DIR       where the runs write, in a folder for each number of steps; those that are finished there, with an equal
+#                    configuration, are not run again (default: build/recovery)
 #   --results DIR    where recovery.md and .png go (default: bench/results)
 set -euo pipefail
 
@@ -28,18 +28,9 @@ mkdir -p "$runs"
 require_packages gnuplot-nox
 build_programs "$build_dir" zero3_gpt
 
-# Ranks fill the cores, so more BLAS threads would only disturb.
-export OPENBLAS_NUM_THREADS=1
 train() { # RUN CONFIG ARGUMENT...
-    local file=$runs/$1.$seed
-    # The curve is written last.
-    if [ -e "$file.dat" ]; then
-        echo "== $1, seed $seed: finished before"
-        return
-    fi
-    printf '\n== %s, seed %s, after %d s\n' "$1" "$seed" "$SECONDS"
-    "$build_dir/examples/zero3_gpt/zero3_gpt" "$here/$2.json" "${@:3}" --ranks 6 --ranks-per-node 2 --steps "$steps" \
-        --warmup 100 --layers 2 --heads 4 --width 64 --context 64 --seed "$seed" --json "$file.json" --curve "$file.dat"
+    train_once "$runs/$1.$seed" "$here/$2.json" "${@:3}" --ranks 6 --ranks-per-node 2 --steps "$steps" --warmup 100 --layers 2 \
+        --heads 4 --width 64 --context 64 --seed "$seed"
 }
 # Six ranks on two cores are late at times, which is no death.
 dies=(--timeout 10 --kill "1@$((steps / 2))")
@@ -49,6 +40,7 @@ for seed in $seeds; do
     train bf16 mirrors_bf16 "${dies[@]}"
     train fp32 mirrors_fp32 "${dies[@]}"
 done
-python3 "$here/report.py" "$runs" "$results"
+read -ra seeds <<<"$seeds"
+python3 "$here/report.py" "$runs" "$results" "${seeds[@]}"
 echo
 echo "results: $results/recovery.md"

@@ -56,12 +56,13 @@ with tempfile.TemporaryDirectory(prefix="it's") as scratch:
         folder / "compile_time.md", json.loads((RESULTS / "compile_time.json").read_text()))
     require_page("compile_time.md", folder / "compile_time.md")
 
+    write_training(folder, "seed3", 3, ["of other runs"])
     for seed in (1, 2):
         write_training(folder, f"seed{seed}", seed, ["bf16", "int4"])
         for run in ("whole", "lost", "bf16", "fp32"):
             write_training(folder, f"{run}.{seed}", seed, ["hpz"])
-    sys.argv = ["report.py", scratch, scratch]
-    for name, row in (("convergence", "| int4 | "), ("recovery", "| mirrored in bf16 | ")):
+    for name, row, *seeds in (("convergence", "| int4 | ", "--seeds", "1", "2"), ("recovery", "| mirrored in bf16 | ", "1", "2")):
+        sys.argv = ["report.py", scratch, scratch, *seeds]
         module(pathlib.Path(name, "report.py")).main()
         assert row in (folder / f"{name}.md").read_text(), f"{name}.md has no {row}"
 print("pages: ok")
