@@ -42,6 +42,40 @@ def torch(mode, formats):
     raise LookupError(f"torch.md has no row of {mode} in {formats}")
 
 
+def losses(page):
+    """Rows of each table of a study: setting to the reduction of bytes, and the difference of the held-out loss."""
+    row = re.compile(r"^\| (.+?) \|.* \| ([\d.]+x) \|.*\| ([-+].*?) \|$", re.M)
+    return [{name: (fewer, difference) for name, fewer, difference in row.findall(part)}
+            for part in (results / page).read_text().split("\n## A larger model")]
+
+
+def of_studies():
+    """Sentences on the studies of bench/pareto."""
+    (small, larger), (largest,), (tuned,) = map(losses, ("pareto.md", "pareto_largest.md", "fine_tuning.md"))
+    islands, control = "H=32, 4 bits", "1 island, H=32"
+    page = "docs/concepts/past_zeropp.md"
+    for text, name in (
+            ("all of ZeRO++", "ZeRO++"), ("4 bits, 4 bits", "4+4"), ("2 bits, 2 bits", "2+2"),
+            ("signs (`lloyd2:128:unbiased:h128`), three levels (`lloyd3:128:h128`)", "signs+three"),
+            ("signs, three levels; 4 bits for gradients of embeddings and head", "by layer")):
+        yield page, f"| {text} | {small[name][0]} | {small[name][1]} |"
+    yield page, f"Error feedback on gradients of 2 bits has {small['2+2 feedback'][1]} in place of {small['2+2'][1]}."
+    yield page, (f"[local steps](../primitives/outer_step.md) move {float(small[islands][0][:-1]):.0f} times fewer bytes than ZeRO-3, at "
+                 f"{small[islands][1]}.")
+    yield page, (f"There all of ZeRO++ costs {tuned['ZeRO++'][1]}, 4 bits {tuned['4+4'][1]}, 2 bits {tuned['2+2'][1]}, and by layer "
+                 f"{tuned['by layer'][1]}. Local steps in 4 bits, every 32 steps on two islands, cost {tuned[islands][1]}.")
+    yield page, f"its blocks learn at 0.8 of the rate. It has {small['slower blocks'][1]}."
+    yield page, f"A model of 1.07 million parameters had {larger['by layer'][0]}, at {larger['by layer'][1]} ("
+    yield page, f"and one of 4.11 million {largest['by layer'][0]}, at {largest['by layer'][1]} ("
+    page = "docs/concepts/limits.md"
+    for number, name in ("two", ""), ("Eight", "8 islands, "):
+        yield page, f"{number} islands had " + "{}, {} and {}".format(*(small[f"{name}H={every}, 4 bits"][1] for every in (8, 32, 128)))
+    yield page, (f"had {larger[islands][1]} on two islands every 32 steps. With the same outer optimizer, synchronous training had "
+                 f"{small[control][1]}. Of 4.11 million parameters, two islands had {largest[islands][1]}, and synchronous training with "
+                 f"this outer optimizer {largest[control][1]} (")
+    yield "docs/primitives/outer_step.md", f"cost a model of 4.11 million parameters {largest[control][1]}, without islands"
+
+
 def sentences():
     """Pairs of a page and a sentence or a row of it."""
     ms = lambda contestant: f"{contestant['time_us'] / 1e3:.0f}"
@@ -122,6 +156,7 @@ def sentences():
     plain, bf16, four = (torch("DeepSpeed", formats)[0] for formats in ("DeepSpeed's own", "16bit", "4bit"))
     yield "examples/torch/README.md", (f"a step in the preset \"4bit\" takes {four} ms, in \"16bit\" {bf16}, by DeepSpeed's own "
                                        f"collectives with hpZ {plain}")
+    yield from of_studies()
     formats = ("torch's own", "16bit", "8bit", "4bit")
     for text, mode in ("FSDP2", "FSDP2"), ("HSDP with `replicas`", "HSDP"), ("DDP", "DDP"):
         yield "docs/start/pytorch.md", f"| {text}, ms a step | " + " | ".join(str(torch(mode, f)[0]) for f in formats) + " |"
