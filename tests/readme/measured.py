@@ -76,6 +76,25 @@ def of_studies():
     yield "docs/primitives/outer_step.md", f"cost a model of 4.11 million parameters {largest[control][1]}, without islands"
 
 
+def of_differences():
+    """Sentences on the losses of bench/convergence and bench/recovery, which are differences to a baseline."""
+    def differences(page):
+        rows = re.findall(r"^\| ([^|]+?) \|.*?\| ([-+][\d.]+ % ± [\d.]+) \|", (results / page).read_text(), re.M)
+        return {name.partition(" (")[0]: difference for name, difference in rows}
+
+    of, page = differences("convergence.md"), "docs/cookbook/formats.md"
+    yield page, f"| {of['int8']} | half the bytes, no tuning |"
+    yield page, f"| {of['int8_int4_hadamard']} | the first choice for gradients |"
+    yield page, f"| {of['int4']}; with error feedback {of['int4_feedback']} |"
+    yield page, f"| {of['weight_differences']} (by 1.0.0,"
+    yield page, f"| {of['fp8']} | rarely:"
+    yield page, f"A control without rounding ends at {of['fp32']}, so"
+    of = differences("recovery.md")
+    yield "docs/cookbook/a_rank_has_died.md", (
+        f"exact moments, {of['mirrored in bf16'][1:]} above a training without a failure. With lost moments it is "
+        f"{of['moments lost'][1:]}.")
+
+
 def sentences():
     """Pairs of a page and a sentence or a row of it."""
     ms = lambda contestant: f"{contestant['time_us'] / 1e3:.0f}"
@@ -157,6 +176,7 @@ def sentences():
     yield "examples/torch/README.md", (f"a step in the preset \"4bit\" takes {four} ms, in \"16bit\" {bf16}, by DeepSpeed's own "
                                        f"collectives with hpZ {plain}")
     yield from of_studies()
+    yield from of_differences()
     formats = ("torch's own", "16bit", "8bit", "4bit")
     for text, mode in ("FSDP2", "FSDP2"), ("HSDP with `replicas`", "HSDP"), ("DDP", "DDP"):
         yield "docs/start/pytorch.md", f"| {text}, ms a step | " + " | ".join(str(torch(mode, f)[0]) for f in formats) + " |"
