@@ -418,6 +418,7 @@ def refused(rank, size, folder):
     return refusals({
         "Publisher: expected whole_every as a whole number from 1, given 0":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank - 1 if rank else 2),
+        "Publisher: expected directory as a path, given None": lambda: zeropp.Publisher(weights, None if rank else folder),
         "Publisher: expected equal whole_every on all ranks, given others on rank 1":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank + 2),
         "Publisher: expected equal names, types and shapes on all ranks, given others on rank 1":
