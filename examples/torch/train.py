@@ -140,7 +140,7 @@ def main() -> None:
     stats = zeropp.deepspeed.stats if args.deepspeed else zeropp.stats
     sent = 0
     for step in range(1, args.steps + 1):
-        before = stats(model).inter_node if counted else 0
+        before = stats(model).between_nodes if counted else 0
         start = time.monotonic()
         inputs, targets = task.batch(args.batch, draws)
         loss = task.loss(model(inputs), targets)
@@ -152,7 +152,7 @@ def main() -> None:
             optimizer.step()
             optimizer.zero_grad()
         seconds.append(time.monotonic() - start)
-        sent += stats(model).inter_node - before if counted else 0
+        sent += stats(model).between_nodes - before if counted else 0
         if step % evaluated == 0:
             mean = mean_of_ranks(loss)
             curve.append((sum(seconds), held_out_loss(model, task)))
@@ -161,7 +161,7 @@ def main() -> None:
             if rank == 0:
                 print(f"step {step}: loss {mean:.4f}, held out {curve[-1][1]:.4f}, {milliseconds:.0f} ms a step")
     if rank == 0 and counted:
-        in_evaluation = (stats(model).inter_node - sent) / len(curve)
+        in_evaluation = (stats(model).between_nodes - sent) / len(curve)
         print(f"rank 0 has sent {sent / args.steps / 1e6:.3f} MB across nodes in a step, {in_evaluation / 1e6:.3f} MB in an evaluation")
     if rank == 0 and args.exact and (per_node if args.hsdp else size) > 1:
         print(zeropp.changes(model))

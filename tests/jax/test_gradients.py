@@ -120,12 +120,13 @@ def test_wrong_arguments_are_errors_with_both_sides(comm):
 
 def test_jax_collectives_may_run_between_zeropps(comm):
     def mixed(x, token):
-        total = jnp.float32(0)
+        exact, total = jax.lax.pmean(x, "ranks"), jnp.float32(0)
         for _ in range(6):
             x, token = zeropp.all_reduce(comm, x, token, LOSSLESS, mean=True)
             total += jax.lax.pmean(jnp.sum(x), "ranks") + jax.lax.psum(jnp.max(x), "ranks")
-        return x, total
+        return x, exact, total
 
     for _ in range(3):
-        x, total = on_ranks(comm, mixed, WHOLE)(drawn(comm, (500,), jnp.float32), comm.token())
-        assert np.isfinite(float(total))
+        x, exact, total = on_ranks(comm, mixed, WHOLE)(drawn(comm, (500,), jnp.float32), comm.token())
+        np.testing.assert_allclose(local(x), local(exact), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(float(total), 6 * (local(exact).sum() + comm.size * local(exact).max()), rtol=1e-4, atol=1e-2)

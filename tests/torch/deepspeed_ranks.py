@@ -176,7 +176,8 @@ def main(results):
                 refused[name] = str(error)
 
     for name, section in {
-        "unknown key": {"bits": 4}, "no node": {"ranks_per_node": 0}, "two formats": {"preset": "4bit", "weights": "bf16"},
+        "unknown key": {"bits": 4}, "no node": {"ranks_per_node": 0}, "a text": {"ranks_per_node": "2"},
+        "two formats": {"preset": "4bit", "weights": "bf16"},
         "differences in 2 bits": {"preset": "2bit"},
     }.items():
         read(name, configuration("fp32", KEYS, section))

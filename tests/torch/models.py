@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
@@ -44,6 +45,22 @@ def network(**arguments) -> Network:
     return Network(**arguments)
 
 
+def frozen():
+    """With units without trained parameters, and with some."""
+    model = network()
+    model.blocks[0].requires_grad_(False)
+    model.blocks[1].norm.weight.requires_grad_(False)
+    return model
+
+
+def tied():
+    return network(tied=True)
+
+
+def drawn(n, seed, dtype=torch.float32):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
 def batch(step: int, rank: int, size: int = 8):
     generator = torch.Generator().manual_seed(1000 * step + rank)
     tokens = torch.randint(0, 61, (size, 12), generator=generator)
@@ -64,6 +81,14 @@ def shard(model, secondary=None, mesh=None, **arguments):
     return zeropp.fully_shard(model, mesh=mesh, **arguments)
 
 
+def as_torch_sums(model):
+    """`model`, which sums before it divides, as models of apply() do."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+    return model
+
+
 def train(model, rank, steps=6, lr=0.05, each=None, optimizer=None):
     """The losses of some steps of `optimizer`, by default SGD with momentum, of all ranks together."""
     optimizer = optimizer or torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9)
@@ -81,19 +106,15 @@ def train(model, rank, steps=6, lr=0.05, each=None, optimizer=None):
     return losses
 
 
-def plain_and_ours(rank, make, ranks_per_node, formats, **training):
-    """Losses and parameters of a training with plain FSDP2 and of the same with ours, and our report."""
-    results = []
-    for ours in (False, True):
+def plain_and_ours(rank, make, ranks_per_node, *formats, **training):
+    """Losses and parameters of a training with plain FSDP2 and of the same with each of our `formats`, and our reports."""
+    model, reports = as_torch_sums(make()), []
+    results = [(train(model, rank, **training), whole_parameters(model))]
+    for ours in formats:
         model = make()
-        if ours:
-            report = zeropp.apply(model, ranks_per_node=ranks_per_node, **formats)
-        else:
-            for module in model.modules():
-                if isinstance(module, FSDPModule):
-                    module.set_force_sum_reduction_for_comms(True)
+        reports.append(zeropp.apply(model, ranks_per_node=ranks_per_node, **ours))
         results.append((train(model, rank, **training), whole_parameters(model)))
-    return *results, report
+    return *results, *reports
 
 
 def whole_parameters(model):
@@ -122,6 +143,18 @@ def assert_same(a, b, **tolerance):
             torch.testing.assert_close(a[name], b[name], msg=lambda text: f"{name}: {text}", **tolerance)
         else:
             assert torch.equal(a[name], b[name]), name
+
+
+def the_same_on_all_ranks(tensor):
+    copies = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(copies, tensor)
+    return all(torch.equal(tensor, copy) for copy in copies)
+
+
+def words_of(call):
+    with pytest.raises(zeropp.ZeroppError) as raised:
+        call()
+    return str(raised.value)
 
 
 def refusals(calls):

@@ -5,18 +5,12 @@ import contextlib
 import pytest
 import torch
 import zeropp_torch as zeropp
-from models import network, shard, train
+from models import network, shard, train, words_of
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 INT8, INT4 = "int8:256:bf16", "int4:128:signed:bf16"
-
-
-def refusal(call):
-    with pytest.raises(zeropp.ZeroppError) as raised:
-        call()
-    return str(raised.value)
 
 
 def other_arguments(rank, size, what):
@@ -42,9 +36,11 @@ def other_arguments(rank, size, what):
         "another length": lambda: zeropp.all_reduce(communicator, tensor[: 4096 - rank], INT8),
         "no tensors": lambda: zeropp.all_reduce(communicator, [] if odd else [tensor], INT8),
         "another name": lambda: zeropp.all_reduce(communicator, tensor, INT8, name="b" if odd else "a"),
+        # Of two bytes each: it is cut within one.
+        "a long name": lambda: zeropp.all_reduce(communicator, tensor, INT8, name=300 * "\u00e9" + ("b" if odd else "a")),
     }
     before = communicator.traffic()
-    words = refusal(calls[what])
+    words = words_of(calls[what])
     assert communicator.traffic() == before
     assert (tensor == 3).all() and (shard_of == 3).all(), "nothing has been written"
     zeropp.all_reduce(communicator, [], "fp32")
@@ -67,24 +63,12 @@ def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks):
         "another length": "of 4095 elements",
         "no tensors": "of 0 elements",
         "another name": "for b",
+        "a long name": "for \u00e9\u00e9",
     }
     words, *others = ranks.run(4, of_each, other_arguments, [(what,) for what in told])
     assert others == 3 * [words]
     for text, expected in zip(words, told.values(), strict=True):
         assert "checked: expected the same call on every rank, given " in text and expected in text, text
-
-
-def refused_on_one_rank(rank, size):
-    communicator = zeropp.Communicator(ranks_per_node=2)
-    shards = torch.ones(1024 + (rank == 2))
-    return refusal(lambda: zeropp.all_gather(communicator, shards, torch.empty(4096), INT8))
-
-
-def test_what_one_rank_is_refused_is_an_error_on_all(ranks):
-    words = ranks.run(4, refused_on_one_rank)
-    assert set(words) == {
-        "quantized_all_gather: on rank 2, of tensor 0, expected a shard of 1024 elements of 4096, given one of 1025"
-    }
 
 
 def refused_before_the_call(rank, size, what):
@@ -105,6 +89,7 @@ def refused_before_the_call(rank, size, what):
         "no name": lambda: zeropp.all_reduce(communicator, tensor, INT8, name=None if odd else "a"),
         "another type": lambda: zeropp.all_reduce(communicator, tensor.double() if odd else tensor, INT8),
         "gaps": lambda: zeropp.all_gather(communicator, torch.ones(2048)[::2] if odd else part, full, INT8),
+        "another shard": lambda: zeropp.all_gather(communicator, torch.ones(1025) if odd else part, full, INT8),
         "other feedback": lambda: zeropp.reduce_scatter(communicator, tensor, part, INT8, feedback=feedback),
         "an empty replica": lambda: zeropp.replica_gather(communicator, full, replica),
         "another length than the replica's": lambda: zeropp.replica_gather(communicator, other_full, replica),
@@ -115,7 +100,7 @@ def refused_before_the_call(rank, size, what):
             communicator, part[:1023] if odd else part, full, replica, "int2:64:signed:bf16:h32", changed=False
         ),
     }
-    words = refusal(calls[what])
+    words = words_of(calls[what])
     zeropp.all_reduce(communicator, [], "fp32")
     zeropp.all_reduce(communicator, tensor, "fp32")
     assert (tensor == 3 * size).all(), "and the next call works"
@@ -131,6 +116,9 @@ def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
         "no name": "expected name as a string, given None",
         "another type": "given torch.float64",
         "gaps": "expected contiguous tensors",
+        "another shard": (
+            "quantized_all_gather: on rank 1, of tensor 0, expected a shard of 1024 elements of 4096, given one of 1025"
+        ),
         "other feedback": "expected error feedback of ",
         "an empty replica": "given an empty one",
         "another length than the replica's": "of 4095 elements",
@@ -143,24 +131,12 @@ def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
         assert all(": on rank 1, " in w for w in words[:1] + words[2:]), words
 
 
-def a_long_name(rank, size):
-    communicator = zeropp.Communicator(ranks_per_node=2)
-    # Of two bytes each: it is cut within one.
-    name = 300 * "\u00e9" + ("b" if rank == 1 else "a")
-    return refusal(lambda: zeropp.all_reduce(communicator, torch.ones(8), "fp32", name=name))
-
-
-def test_a_name_that_is_cut_is_compared_whole(ranks):
-    words = ranks.run(4, a_long_name)
-    assert len(set(words)) == 1 and "expected the same call on every rank" in words[0]
-
-
 def unlike_arguments(rank, size, ddp, arguments):
     arguments = {name: values[rank == 3] for name, values in arguments.items()}
     if ddp:
-        return refusal(lambda: zeropp.ddp_hook(**{"ranks_per_node": 2, **arguments}))
+        return words_of(lambda: zeropp.ddp_hook(**{"ranks_per_node": 2, **arguments}))
     model = shard(network())
-    return refusal(lambda: zeropp.apply(model, **{"ranks_per_node": 2, **arguments}))
+    return words_of(lambda: zeropp.apply(model, **{"ranks_per_node": 2, **arguments}))
 
 
 def test_a_rank_with_other_arguments_is_an_error_on_all(ranks):
@@ -181,7 +157,7 @@ def test_a_rank_with_other_arguments_is_an_error_on_all(ranks):
 
 
 def unlike_communicators(rank, size, arguments):
-    return refusal(lambda: zeropp.Communicator(**{name: values[rank == 1] for name, values in arguments.items()}))
+    return words_of(lambda: zeropp.Communicator(**{name: values[rank == 1] for name, values in arguments.items()}))
 
 
 def test_unlike_communicators_are_refused(ranks):
@@ -199,14 +175,14 @@ def training_with(rank, size, ddp):
     if not ddp:
         model = shard(network(), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if odd else torch.float32))
         zeropp.apply(model, ranks_per_node=2, gradients=INT8)
-        return refusal(lambda: train(model, rank, steps=1))
+        return words_of(lambda: train(model, rank, steps=1))
     model = DistributedDataParallel(network())
     model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2))
     original = zeropp.ddp.all_reduce
     if odd:
         zeropp.ddp.all_reduce = lambda *a, **k: original(*a, **{**k, "mean": False})
     try:
-        return refusal(lambda: train(model, rank, steps=1))
+        return words_of(lambda: train(model, rank, steps=1))
     finally:
         zeropp.ddp.all_reduce = original
 
@@ -239,8 +215,8 @@ def all_gathers_of_five_calls(rank, size, compared):
 
 
 def test_as_many_calls_are_compared_as_are_asked_for(ranks):
-    none, three = ranks.run(4, all_gathers_of_five_calls, 0), ranks.run(4, all_gathers_of_five_calls, 3)
-    assert [with_three - without for with_three, without in zip(three, none)] == [3] * 4
+    for none, three in ranks.run(4, of_each, all_gathers_of_five_calls, [(0,), (3,)]):
+        assert three - none == 3
 
 
 def gathers_of_steps(rank, size, how, compared):
@@ -261,7 +237,7 @@ def gathers_of_steps(rank, size, how, compared):
 
 @pytest.mark.parametrize("how", ["4bit", "2bit", "ddp"])
 def test_the_first_two_steps_are_compared_unless_told_otherwise(ranks, how):
-    results = [ranks.run(4, gathers_of_steps, how, c)[0] for c in ({}, {"compared_steps": 0}, {"compared_steps": 3})]
+    results = ranks.run(4, of_each, gathers_of_steps, [(how, c) for c in ({}, {"compared_steps": 0}, {"compared_steps": 3})])[0]
     default, none, three = results
     at_end_of_backward = int(how != "ddp")
     more = [a - b for a, b in zip(default, none)]
@@ -293,7 +269,7 @@ def other_parameters(rank, size, others, replicas):
     if others == "ab":  # gloo ends some processes on messages of other sizes
         zeropp.hooks.reduce_scatter = lambda *_, **__: None
     try:
-        return refusal(loss.backward)
+        return words_of(loss.backward)
     finally:
         zeropp.hooks.reduce_scatter = original
 

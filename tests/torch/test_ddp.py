@@ -4,15 +4,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, refusals, train, whole_parameters
+from models import assert_same, batch, frozen, loss_of, network, refusals, tied, train, whole_parameters
 from torch.nn.parallel import DistributedDataParallel
 
 
-def compare(rank, size, gradients):
+def compare(rank, size, *formats):
+    """Losses and parameters of plain DDP, and of ours with each of `formats`."""
     results = []
-    for ours in (False, True):
+    for gradients in (None, *formats):
         model = DistributedDataParallel(network())
-        if ours:
+        if gradients is not None:
             model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, gradients=gradients))
         results.append((train(model, rank), whole_parameters(model)))
     return results
@@ -28,50 +29,12 @@ def test_lossless_is_plain_ddp(ranks, size):
     ranks.run(size, lossless)
 
 
-def quantized(rank, size, gradients):
-    (plain, _), (ours, parameters) = compare(rank, size, gradients)
-    return plain, ours, parameters
-
-
-@pytest.mark.parametrize("gradients", ["bf16", "int8:256:bf16", ("int8:256:bf16", "int4:128:signed:bf16")])
-def test_quantized_trains_and_ranks_stay_alike(ranks, gradients):
-    results = ranks.run(4, quantized, gradients)
-    for plain, ours, parameters in results:
-        assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
-        assert_same(parameters, results[0][2])
-
-
-def accumulated(rank, size):
-    results = []
-    for ours in (False, True):
-        model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
-        if ours:
-            hook = zeropp.ddp_hook(ranks_per_node=2, gradients="lossless")
-            model.register_comm_hook(None, hook)
-        with model.no_sync():
-            loss_of(model, batch(0, rank)).backward()
-        if ours:
-            assert hook.traffic().calls == 0
-        loss_of(model, batch(1, rank)).backward()
-        if ours:
-            assert hook.traffic().calls > 0
-        results.append({name: p.grad for name, p in model.named_parameters()})
-    assert_same(*results, rtol=1e-4, atol=1e-5)
-
-
-def test_gradients_are_accumulated_without_sending(ranks):
-    ranks.run(4, accumulated)
-
-
-def frozen():
-    model = network()
-    for p in model.blocks[0].parameters():
-        p.requires_grad_(False)
-    return model
-
-
-def tied():
-    return network(tied=True)
+def test_quantized_trains_and_ranks_stay_alike(ranks):
+    results = ranks.run(4, compare, "bf16", "int8:256:bf16", ("int8:256:bf16", "int4:128:signed:bf16"))
+    for (plain, _), *of_formats in results:
+        for (ours, parameters), (_, of_rank_0) in zip(of_formats, results[0][1:], strict=True):
+            assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
+            assert_same(parameters, of_rank_0)
 
 
 def in_bfloat16():
@@ -181,6 +144,7 @@ def in_parts(rank, size):
     return refusals(
         {
             "preset: expected one of lossless, ": lambda: zeropp.ddp_hook(ranks_per_node=2, preset="5bit"),
+            "4bit, 2bit, given ": lambda: zeropp.ddp_hook(ranks_per_node=2, preset=""),
             "expected either preset or gradients": lambda: zeropp.ddp_hook(ranks_per_node=2, preset="4bit", gradients="bf16"),
             "gradients: expected one of lossless, ": lambda: zeropp.ddp_hook(ranks_per_node=2, gradients=None),
             "ranks_per_node as a whole number from 1, given '2'": lambda: zeropp.ddp_hook(ranks_per_node="2"),
@@ -195,19 +159,19 @@ def test_models_of_parts_of_the_ranks_pieces_and_words(ranks):
 
 
 def without_ours(rank, size):
-    model = DistributedDataParallel(network())
+    plain, model = (DistributedDataParallel(network()) for _ in range(2))
     hook = zeropp.ddp_hook(ranks_per_node=2)
     model.register_comm_hook(None, hook)
     with zeropp.disabled():
-        train(model, rank, steps=1)
-    assert hook.traffic().calls == 0
-    losses = train(model, rank, steps=2)
+        losses = train(model, rank, steps=2)
+    assert hook.traffic().calls == 0 and losses == pytest.approx(train(plain, rank, steps=2), rel=1e-5)
+    assert_same(whole_parameters(plain), whole_parameters(model), rtol=1e-5, atol=1e-6)
+    train(model, rank, steps=1)
     assert hook.traffic().calls > 0
-    return losses
 
 
 def test_disabled_is_plain(ranks):
-    assert all(torch.tensor(losses).isfinite().all() for losses in ranks.run(4, without_ours))
+    ranks.run(4, without_ours)
 
 
 def uneven(rank, size):

@@ -8,17 +8,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import zeropp_torch as zeropp
-from models import Given, assert_same, batch, loss_of, network, plain_and_ours, refusals, shard, train, whole_parameters
-from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_state_dict,
+from models import (
+    Given, as_torch_sums, assert_same, batch, frozen, loss_of, network, plain_and_ours, refusals, shard, tied, train,
+    whole_parameters,
 )
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 LOSSLESS = {"preset": "lossless"}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -51,23 +48,20 @@ def test_lossless_is_plain_fsdp(ranks, size, ranks_per_node):
     ranks.run(size, lossless, ranks_per_node, False)
 
 
-def quantized(rank, size, formats):
-    (plain, _), (ours, _) = compare(rank, size, 2, formats, network)
-    return plain, ours
+INT4 = "int4:128:signed:bf16"
+FORMATS = [{"preset": preset} for preset in sorted(zeropp.PRESETS)]
+FORMATS += [{"weights": "int8:256:fp16", "gradients": (INT4, INT4), "error_feedback": True}]
 
 
-@pytest.mark.parametrize("preset", sorted(zeropp.PRESETS))
-def test_presets_train_as_plain_fsdp_does(ranks, preset):
-    for plain, ours in ranks.run(4, quantized, {"preset": preset}):
-        assert ours[-1] < ours[0]
-        assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
+def quantized(rank, size):
+    results = plain_and_ours(rank, lambda: shard(network()), 2, *FORMATS)
+    return [losses for losses, _ in results[: 1 + len(FORMATS)]]
 
 
-def test_error_feedback_trains(ranks):
-    gradients = ("int4:128:signed:bf16", "int4:128:signed:bf16")
-    formats = {"weights": "int8:256:fp16", "gradients": gradients, "error_feedback": True}
-    for plain, ours in ranks.run(4, quantized, formats):
-        assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
+def test_formats_train_as_plain_fsdp_does(ranks):
+    for plain, *of_formats in ranks.run(4, quantized):
+        for ours, formats in zip(of_formats, FORMATS, strict=True):
+            assert ours[-1] < ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.02, (formats, plain, ours)
 
 
 def used_by_turns(rank, size):
@@ -154,55 +148,12 @@ def secondary(rank, size):
     assert forward.inter_node + backward.inter_node == report.after.inter_node
     (plain_losses, plain), (losses, ours) = compare(rank, size, 2, LOSSLESS, network, {"secondary": 2})
     assert_same(plain, ours, **CLOSE)
+    of_all, alone = (zeropp.apply(shard(network(), secondary=group), ranks_per_node=2) for group in (size, None))
+    assert of_all.rows == alone.rows, "it is torch's reshard_after_forward=True"
 
 
 def test_backward_of_hpz_sends_nothing_across_nodes(ranks):
     ranks.run(4, secondary)
-
-
-def hpz_of_all_ranks(rank, size):
-    report = zeropp.apply(shard(network(), secondary=size), ranks_per_node=2)
-    alone = zeropp.apply(shard(network()), ranks_per_node=2)
-    assert report.rows == alone.rows, "it is torch's reshard_after_forward=True"
-
-
-def test_hpz_of_all_ranks_is_none(ranks):
-    ranks.run(4, hpz_of_all_ranks)
-
-
-def hpz_in_groups_that_cross_nodes(rank, size):
-    model = shard(network(), secondary=2)
-    report = zeropp.apply(model, ranks_per_node=1, **LOSSLESS)
-    return [row.note for row in report.rows]
-
-
-def test_hpz_groups_that_cross_nodes_are_told(ranks):
-    for notes in ranks.run(4, hpz_in_groups_that_cross_nodes):
-        assert "hpZ's groups cross nodes" in notes
-
-
-def accumulation(rank, size):
-    def make():
-        return network()
-
-    results = []
-    for ours in (False, True):
-        model = shard(make())
-        if ours:
-            zeropp.apply(model, ranks_per_node=2, **LOSSLESS)
-        before = zeropp.stats(model) if ours else None
-        for micro in range(3):
-            model.set_requires_gradient_sync(micro == 2)
-            loss_of(model, batch(micro, rank)).backward()
-            if ours and micro < 2:
-                gathers = zeropp.stats(model) - before
-                assert gathers.calls == (micro + 1) * 7, "gathers alone: four of forward, three of backward"
-        results.append({n: p.grad.full_tensor() for n, p in model.named_parameters()})
-    assert_same(*results, **CLOSE)
-
-
-def test_gradients_are_accumulated_without_sending(ranks):
-    ranks.run(4, accumulation)
 
 
 def scheduled(rank, size):
@@ -227,24 +178,6 @@ def scheduled(rank, size):
 
 def test_gradients_are_reduced_after_backward(ranks):
     ranks.run(4, scheduled)
-
-
-def state_dict(rank, size):
-    model = shard(network())
-    zeropp.apply(model, ranks_per_node=2, preset="4bit")
-    train(model, rank, steps=2)
-    saved = {n: t.full_tensor().clone() for n, t in get_model_state_dict(model).items()}
-    masters = whole_parameters(model)
-    assert_same(saved, masters)
-    again = shard(network())
-    zeropp.apply(again, ranks_per_node=2, preset="4bit")
-    set_model_state_dict(again, get_model_state_dict(model))
-    assert_same(whole_parameters(again), masters)
-    assert float(loss_of(again, batch(9, rank))) == float(loss_of(model, batch(9, rank)))
-
-
-def test_state_dict_is_of_the_master_parameters(ranks):
-    ranks.run(4, state_dict)
 
 
 def saved_and_loaded(rank, size, folder):
@@ -286,53 +219,31 @@ def compiled():
     return model
 
 
-def checkpointed():
-    model = network()
-    for i, block in enumerate(model.blocks):
-        model.blocks[i] = checkpoint_wrapper(block)
-    return model
-
-
-def frozen():
-    model = network()
-    for p in model.blocks[0].parameters():
-        p.requires_grad_(False)
-    model.blocks[1].norm.weight.requires_grad_(False)
-    return model
-
-
-def tied():
-    return network(tied=True)
-
-
 def narrow():
     return network(width=1, blocks=2)  # shards of most parameters are empty on most ranks
 
 
-@pytest.mark.parametrize("make", [checkpointed, compiled, frozen, tied, narrow])
+@pytest.mark.parametrize("make", [compiled, frozen, narrow])
 @pytest.mark.parametrize("secondary", [None, 2])
 def test_models_of_all_kinds(ranks, make, secondary):
     ranks.run(4, lossless, 2, False, make, {"secondary": secondary})
 
 
-def counted(rank, size, make):
-    model = shard(make())
-    report = zeropp.apply(model, ranks_per_node=2, preset="4bit")
-    loss_of(model, batch(0, rank)).backward()
-    sent = zeropp.stats(model)
-    assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node)
+def counted(rank, size):
+    for make in (network, frozen, tied, narrow):
+        model = shard(make())
+        report = zeropp.apply(model, ranks_per_node=2, preset="4bit")
+        loss_of(model, batch(0, rank)).backward()
+        sent = zeropp.stats(model)
+        assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node), make
 
 
-@pytest.mark.parametrize("make", [network, frozen, tied, narrow])
-def test_the_report_is_what_is_sent(ranks, make):
-    ranks.run(4, counted, make)
+def test_the_report_is_what_is_sent(ranks):
+    ranks.run(4, counted)
 
 
-def clips(model, step):
+def clips_and_evaluates(model, step):
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-
-
-def evaluates(model, step):
     with torch.no_grad():
         loss_of(model, batch(77, dist.get_rank()))
     # Or else the next forward would have the weights of before the optimizer's step, with plain FSDP2 too.
@@ -340,10 +251,9 @@ def evaluates(model, step):
         module.reshard()
 
 
-@pytest.mark.parametrize("each", [clips, evaluates])
 @pytest.mark.parametrize("secondary", [None, 2])
-def test_what_happens_between_steps(ranks, each, secondary):
-    ranks.run(4, lossless, 2, False, network, {"secondary": secondary}, each)
+def test_what_happens_between_steps(ranks, secondary):
+    ranks.run(4, lossless, 2, False, network, {"secondary": secondary}, clips_and_evaluates)
 
 
 def reports(rank, size):
@@ -383,20 +293,6 @@ def reports(rank, size):
 
 def test_the_report_says_what_is_done_and_left_out(ranks):
     ranks.run(4, reports)
-
-
-def without_ours(rank, size):
-    model = shard(network())
-    zeropp.apply(model, ranks_per_node=2, preset="4bit")
-    with zeropp.disabled():
-        train(model, rank, steps=1)
-    assert zeropp.stats(model).calls == 0
-    train(model, rank, steps=1)
-    assert zeropp.stats(model).calls > 0
-
-
-def test_disabled_is_plain(ranks):
-    ranks.run(4, without_ours)
 
 
 def refused(rank, size):
@@ -519,10 +415,7 @@ def of_a_later_type(rank, size, formats, meshes):
         if ours:
             report = zeropp.apply(model, ranks_per_node=1, **formats)
             assert "bf16" in report.rows[1].gradients
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.set_force_sum_reduction_for_comms(True)
-        model.float()
+        as_torch_sums(model).float()
         with torch.no_grad():
             for p in model.parameters():
                 p.mul_(1 + 2**-12)

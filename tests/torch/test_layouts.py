@@ -151,6 +151,12 @@ def several_types(rank, size):
     assert rows["blocks.0"].note == "weights are gathered as they are, several types"
     assert rows["blocks.0"].weights == "-" and rows["blocks.0"].gradients == "fp32 + fp32"
     assert rows["(root)"].weights == "fp32"
+    # A rank's shards: of norm, bias and up 1084 elements in fp32, of down 1120 in bf16. Weights are gathered twice.
+    assert rows["blocks.0"].before.inter_node == rows["blocks.0"].after.inter_node == 2 * (4 * 1084 + 2 * 1120) + 4 * 1084
+    with pytest.warns(UserWarning, match="weights are gathered as they are, torch.float64.*gradients are reduced as they are"):
+        wide = zeropp.apply(shard(network().double()), ranks_per_node=2)
+    plain = zeropp.apply(shard(network()), ranks_per_node=2, weights=None, gradients=None)
+    assert wide.before == wide.after and wide.before.inter_node == 2 * plain.before.inter_node
 
 
 def test_units_of_several_types_gather_as_they_are(ranks):

@@ -5,23 +5,15 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, shard, train, whole_parameters
+from models import as_torch_sums, assert_same, batch, loss_of, network, plain_and_ours, shard, train, whole_parameters
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
 LOSSLESS = {"preset": "lossless"}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-
-
-def as_torch_sums(model):
-    """`model`, which sums before it divides, as models of apply() do."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)
-    return model
 
 
 class Experts(nn.Module):
@@ -56,22 +48,19 @@ def mixture(units):
     return as_torch_sums(shard(model, mesh=mesh))
 
 
-def experts(rank, size, formats, units):
-    plain, ours = mixture(units), mixture(units)
-    zeropp.apply(ours, ranks_per_node=2, **formats)
-    return [(train(m, rank), whole_parameters(m)) for m in (plain, ours)]
+def experts(rank, size, units, presets):
+    formats = [{"preset": preset} for preset in presets]
+    return plain_and_ours(rank, lambda: mixture(units), 2, *formats)[: 1 + len(presets)]
 
 
-@pytest.mark.parametrize(
-    "preset, units",
-    [("lossless", "blocks"), ("lossless", "experts"), ("8bit", "blocks"), ("4bit", "experts"), ("2bit", "experts")],
-)
-def test_experts_without_tokens(ranks, preset, units):
-    for (plain, parameters), (losses, ours) in ranks.run(4, experts, {"preset": preset}, units):
-        assert losses[-1] < losses[0]
-        if preset == "lossless":
-            assert_same(parameters, ours, **CLOSE)
-        assert losses[-1] == pytest.approx(plain[-1], rel=1e-5 if preset == "lossless" else 0.02)
+@pytest.mark.parametrize("units, presets", [("blocks", ["lossless", "8bit"]), ("experts", ["lossless", "4bit", "2bit"])])
+def test_experts_without_tokens(ranks, units, presets):
+    for (plain, parameters), *of_presets in ranks.run(4, experts, units, presets):
+        for (losses, ours), preset in zip(of_presets, presets, strict=True):
+            assert losses[-1] < losses[0], preset
+            if preset == "lossless":
+                assert_same(parameters, ours, **CLOSE)
+            assert losses[-1] == pytest.approx(plain[-1], rel=1e-5 if preset == "lossless" else 0.02), preset
 
 
 class Lora(nn.Module):
@@ -101,31 +90,32 @@ def inter_node(model, action):
     return (zeropp.stats(model) - before).inter_node
 
 
-def lora(rank, size, formats):
-    plain, ours = with_lora(mp_policy=BF16), with_lora(mp_policy=BF16)
-    report = zeropp.apply(ours, ranks_per_node=2, keep_frozen=True, **formats)
-    rows = [row for row in report.rows if row.weights == "bf16, kept on each node"]
-    assert len(rows) == 4 and all(row.after.inter_node == 0 < row.before.inter_node for row in rows)
-    losses = train(ours, rank, steps=3), train(plain, rank, steps=3)
-    before = zeropp.stats(ours)
-    loss_of(ours, batch(9, rank)).backward()
-    sent = zeropp.stats(ours) - before
-    assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node)
-    again = with_lora(mp_policy=BF16)
-    anew = zeropp.apply(again, ranks_per_node=2, **formats).after.inter_node
-    train(again, rank, steps=1)
-    assert inter_node(again, lambda: loss_of(again, batch(9, rank)).backward()) == anew
-    # With differences, nodes keep all weights, and send none that are unchanged.
-    assert anew == sent.inter_node if "2bit" in formats.values() else anew > sent.inter_node
-    return (*losses, whole_parameters(ours), whole_parameters(plain))
-
-
-@pytest.mark.parametrize("preset", ["lossless", "8bit", "4bit", "2bit"])
-def test_frozen_weights_cross_nodes_once(ranks, preset):
-    for losses, plain_losses, ours, plain in ranks.run(4, lora, {"preset": preset}):
-        assert losses[-1] == pytest.approx(plain_losses[-1], rel=1e-5 if preset == "lossless" else 0.01)
+def lora(rank, size):
+    plain = with_lora(mp_policy=BF16)
+    plain_losses, plain_parameters = train(plain, rank, steps=3), whole_parameters(plain)
+    for preset in ("lossless", "8bit", "4bit", "2bit"):
+        ours = with_lora(mp_policy=BF16)
+        report = zeropp.apply(ours, ranks_per_node=2, keep_frozen=True, preset=preset)
+        rows = [row for row in report.rows if row.weights == "bf16, kept on each node"]
+        assert len(rows) == 4 and all(row.after.inter_node == 0 < row.before.inter_node for row in rows), preset
+        losses = train(ours, rank, steps=3)
+        assert losses[-1] == pytest.approx(plain_losses[-1], rel=1e-5 if preset == "lossless" else 0.01), preset
         if preset == "lossless":
-            assert_same(ours, plain, rtol=1e-2, atol=1e-4)
+            assert_same(whole_parameters(ours), plain_parameters, rtol=1e-2, atol=1e-4)
+        before = zeropp.stats(ours)
+        loss_of(ours, batch(9, rank)).backward()
+        sent = zeropp.stats(ours) - before
+        assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node), preset
+        again = with_lora(mp_policy=BF16)
+        anew = zeropp.apply(again, ranks_per_node=2, preset=preset).after.inter_node
+        train(again, rank, steps=1)
+        assert inter_node(again, lambda: loss_of(again, batch(9, rank)).backward()) == anew, preset
+        # With differences, nodes keep all weights, and send none that are unchanged.
+        assert anew == sent.inter_node if preset == "2bit" else anew > sent.inter_node, preset
+
+
+def test_frozen_weights_cross_nodes_once(ranks):
+    ranks.run(4, lora)
 
 
 def change(model, rank, how):
@@ -209,12 +199,12 @@ def test_models_from_the_meta_device(ranks, apply_first, preset):
         assert ours[-1] == pytest.approx(plain[-1], rel=1e-5 if preset == "lossless" else 0.02)
 
 
-def loaded(rank, size, formats):
+def loaded(rank, size):
     """Logits after other weights were loaded, and of a new model with them."""
     models = []
     for steps in (3, 0):
         model = shard(network(), mp_policy=BF16)
-        zeropp.apply(model, ranks_per_node=2, **formats)
+        zeropp.apply(model, ranks_per_node=2, preset="2bit")
         train(model, rank, steps=steps)
         torch.manual_seed(99)
         other = type(network())()
@@ -227,17 +217,22 @@ def loaded(rank, size, formats):
         assert torch.equal(models[0](tokens), models[1](tokens))
 
 
-@pytest.mark.parametrize("preset", ["8bit", "2bit"])
-def test_loaded_state_is_gathered_next(ranks, preset):
-    ranks.run(4, loaded, {"preset": preset})
+def test_loaded_state_is_gathered_next(ranks):
+    ranks.run(4, loaded)
 
 
-def skipping(rank, size, preset, feedback):
-    """Losses and weights of a training in which a scaler skips steps 2 and 3."""
-    def training(ours):
+FORMATS = [
+    {"preset": preset, "error_feedback": feedback}
+    for preset, feedback in (("lossless", False), ("8bit", True), ("4bit", True), ("2bit", True), ("2bit", False))
+]
+
+
+def skipping(rank, size):
+    """Losses, scales and weights of trainings in which a scaler skips steps 2 and 3: plain, and in formats."""
+    def training(formats):
         model = as_torch_sums(shard(network(), mp_policy=BF16))
-        if ours:
-            zeropp.apply(model, ranks_per_node=2, preset=preset, error_feedback=feedback)
+        if formats is not None:
+            zeropp.apply(model, ranks_per_node=2, **formats)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1000)
         losses, scales = [], []
@@ -253,26 +248,26 @@ def skipping(rank, size, preset, feedback):
             scales.append(scaler.get_scale())
         return losses, scales, whole_parameters(model)
 
-    return training(False), training(True)
+    return [training(formats) for formats in (None, *FORMATS)]
 
 
-@pytest.mark.parametrize("preset, feedback", [("lossless", False), ("8bit", True), ("4bit", True), ("2bit", True), ("2bit", False)])
-def test_steps_that_a_scaler_skips(ranks, preset, feedback):
-    for (plain, scales, parameters), (losses, our_scales, ours) in ranks.run(4, skipping, preset, feedback):
-        assert our_scales == scales == [1024.0] * 2 + [512.0] + [256.0] * 5
-        assert all(torch.isfinite(p).all() for p in ours.values())
-        assert losses == pytest.approx(plain, rel=1e-5 if preset == "lossless" else 0.02)
+def test_steps_that_a_scaler_skips(ranks):
+    for (plain, scales, _), *of_formats in ranks.run(4, skipping):
+        for (losses, our_scales, ours), formats in zip(of_formats, FORMATS, strict=True):
+            assert our_scales == scales == [1024.0] * 2 + [512.0] + [256.0] * 5, formats
+            assert all(torch.isfinite(p).all() for p in ours.values()), formats
+            assert losses == pytest.approx(plain, rel=1e-5 if formats["preset"] == "lossless" else 0.02), formats
 
 
-def muon(rank, size, formats):
-    """Parameters after steps of Muon: of a whole model, of plain FSDP2, and of ours."""
+def muon(rank, size):
+    """Losses of steps of Muon: of a whole model, of plain FSDP2, and of ours in two presets."""
     results = []
-    for kind in ("whole", "plain", "ours"):
+    for kind in ("whole", "plain", "lossless", "4bit"):
         model = network()
         if kind != "whole":
             as_torch_sums(shard(model))
-        if kind == "ours":
-            zeropp.apply(model, ranks_per_node=2, **formats)
+        if kind in zeropp.PRESETS:
+            zeropp.apply(model, ranks_per_node=2, preset=kind)
         matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "blocks" in n]
         optimizer = torch.optim.Muon(matrices, lr=0.02)
         losses = []
@@ -287,12 +282,12 @@ def muon(rank, size, formats):
             model.zero_grad()
             dist.all_reduce(loss.detach_())
             losses.append(loss.item() / size)
-        results.append((losses, whole_parameters(model)))
+        results.append(losses)
     return results
 
 
-@pytest.mark.parametrize("preset", ["lossless", "4bit"])
-def test_muon_has_whole_matrices(ranks, preset):
-    for (whole, _), (plain, _), (ours, _) in ranks.run(4, muon, {"preset": preset}):
+def test_muon_has_whole_matrices(ranks):
+    for whole, plain, lossless, four_bits in ranks.run(4, muon):
         assert plain == pytest.approx(whole, rel=1e-3)
-        assert ours == pytest.approx(plain, rel=1e-3 if preset == "lossless" else 0.02)
+        assert lossless == pytest.approx(plain, rel=1e-3)
+        assert four_bits == pytest.approx(plain, rel=0.02)

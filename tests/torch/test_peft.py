@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
+from models import as_torch_sums
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 peft = pytest.importorskip("peft", reason="tests/torch/run.sh --launchers installs it")
 transformers = pytest.importorskip("transformers")
@@ -31,11 +32,7 @@ def sharded(size):
         frozen = [m for m in layer.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
         zeropp.fully_shard(frozen, **arguments)
         zeropp.fully_shard(layer, **arguments)
-    zeropp.fully_shard(model, **arguments)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)
-    return model
+    return as_torch_sums(zeropp.fully_shard(model, **arguments))
 
 
 def step(model, optimizer, rank, number):

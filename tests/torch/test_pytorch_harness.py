@@ -25,11 +25,7 @@ LAYOUTS = {"2": (2, 1, None, (2,)), "4": (4, 2, None, (4,)), "hpZ": (4, 2, 2, (4
 everywhere = pytest.mark.parametrize("layout", LAYOUTS)
 
 Adam = torch.optim.Adam
-OF_FSDP = (
-    (dist.all_gather_single, dist.reduce_scatter_single)
-    if hasattr(dist, "all_gather_single")  # since torch 2.13
-    else (dist.all_gather_into_tensor, dist.reduce_scatter_tensor)
-)
+OF_FSDP = zeropp.communicator.all_gather_single, zeropp.communicator.reduce_scatter_single
 
 
 class Checks(state_dicts.VerifyStateDictMixin, TestCase):

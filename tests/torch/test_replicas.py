@@ -6,7 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import Given, assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
+from models import (
+    Given, as_torch_sums, assert_same, batch, drawn, loss_of, network, plain_and_ours, refusals, shard, train,
+    whole_parameters, words_of,
+)
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
@@ -26,11 +29,7 @@ def mesh_of(replicas, size):
 
 def sharded(replicas, size, make=network, **arguments):
     """An HSDP model. torch sums and divides as it does for custom collectives."""
-    model = shard(make(), mesh=mesh_of(replicas, size), **arguments)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)
-    return model
+    return as_torch_sums(shard(make(), mesh=mesh_of(replicas, size), **arguments))
 
 
 @contextlib.contextmanager
@@ -85,10 +84,6 @@ def test_one_replica_with_hpz(ranks):
     ranks.run(4, lossless, 1, 2, False, {"secondary": 2})
 
 
-def gradient_of(rank, n):
-    return torch.randn(n, generator=torch.Generator().manual_seed(rank))
-
-
 def given(copies, size, n, **arguments):
     """A model of one parameter, in `copies` replicas. Weights and the reduction in a replica are lossless."""
     model = zeropp.fully_shard(Given(n), mesh=mesh_of(copies, size))
@@ -107,9 +102,9 @@ def quantized(rank, size, replicas, per_node, n, formats, step):
     """Error bound and error of a mean over all ranks. The reference is a sum in double precision."""
     model, report = given(replicas, size, n, ranks_per_node=per_node, replicas=formats)
     with all_reduces_of_torch() as torchs:
-        ours = reduced(model, gradient_of(rank, n))
+        ours = reduced(model, drawn(n, rank))
     assert torchs == [], "torch makes no second reduction"
-    gradients = [gradient_of(r, n).double() for r in range(size)]
+    gradients = [drawn(n, r).double() for r in range(size)]
     shards = size // replicas
     sums = [sum(gradients[r * shards : (r + 1) * shards]) for r in range(replicas)]
     # Each replica's sum is quantized once, then the sum of these: each with an error of at most a step.
@@ -131,39 +126,38 @@ def quantized(rank, size, replicas, per_node, n, formats, step):
     "formats, step, error",
     # A step is 2/254 of a block's largest value in 8 bits and 1/8 in 4; half a step is lost. The errors of Gaussian values
     # follow from blocks' largest values of about 3 standard deviations, and from one or two encodings.
-    [("8bit", 1 / 127, 0.012), (INT8, 1 / 127, 0.012), (INT4, 1 / 8, 0.16)],
+    [(INT8, 1 / 127, 0.012), (INT4, 1 / 8, 0.16)],
 )
 def test_gradients_are_within_the_steps_of_their_formats(ranks, size, replicas, per_node, n, formats, step, error):
     errors = ranks.run(size, quantized, replicas, per_node, n, formats, step)
     assert error / 4 < max(errors) < error and min(errors) == max(errors), errors
 
 
-def trained(rank, size, formats):
-    plain, ours = (sharded(2, size) for _ in range(2))
-    zeropp.apply(ours, ranks_per_node=size // 2, **formats)
-    return train(plain, rank), train(ours, rank)
+FORMATS = [
+    {"preset": "4bit", "replicas": "8bit"},
+    {"preset": "4bit", "replicas": INT4, "error_feedback": True},
+    {"preset": "2bit", "replicas": "2bit", "error_feedback": True},
+    {"weights": None, "gradients": None, "replicas": "8bit"},
+]
 
 
-@pytest.mark.parametrize(
-    "formats",
-    [
-        {"preset": "4bit", "replicas": "8bit"},
-        {"preset": "4bit", "replicas": INT4, "error_feedback": True},
-        {"preset": "2bit", "replicas": "2bit", "error_feedback": True},
-        {"weights": None, "gradients": None, "replicas": "8bit"},
-    ],
-)
-def test_trainings_are_those_of_plain_hsdp(ranks, formats):
-    for plain, ours in ranks.run(4, trained, formats):
-        assert ours[-1] < ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
+def trained(rank, size):
+    *results, _, _, _, _ = plain_and_ours(rank, lambda: sharded(2, size), size // 2, *FORMATS)
+    return [losses for losses, _ in results]
+
+
+def test_trainings_are_those_of_plain_hsdp(ranks):
+    for plain, *of_formats in ranks.run(4, trained):
+        for ours, formats in zip(of_formats, FORMATS, strict=True):
+            assert ours[-1] < ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.02, (formats, plain, ours)
 
 
 def mean_over_steps(rank, size, feedback, n=5000, steps=16):
     model, report = given(2, size, n, ranks_per_node=2, replicas=INT4, error_feedback=feedback)
-    mean = sum(reduced(model, gradient_of(rank, n)) for _ in range(steps)) / steps
+    mean = sum(reduced(model, drawn(n, rank)) for _ in range(steps)) / steps
     sent = zeropp.stats(model)
     assert (sent.intra_node, sent.inter_node) == (steps * report.after.intra_node, steps * report.after.inter_node)
-    exact = sum(gradient_of(r, n).double() for r in range(size)) / size
+    exact = sum(drawn(n, r).double() for r in range(size)) / size
     return float((mean - exact).norm() / exact.norm())
 
 
@@ -231,10 +225,7 @@ def without_shards(rank, size):
         model = make()
         for part in (*model.blocks, model):
             replicate(part, mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("replicate",)))
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.set_force_sum_reduction_for_comms(True)
-        return model
+        return as_torch_sums(model)
 
     for make in (replicated, lambda: sharded(size, size)):
         plain, lossless, quantized = make(), make(), make()
@@ -271,7 +262,7 @@ def divided(rank, size, before):
     if not before:
         model.set_gradient_divide_factor(7.0)
     torch.testing.assert_close(
-        reduced(model, gradient_of(rank, 100)), sum(gradient_of(r, 100).double() for r in range(size)) / 7
+        reduced(model, drawn(100, rank)), sum(drawn(100, r).double() for r in range(size)) / 7
     )
 
 
@@ -306,6 +297,8 @@ def without_ours(rank, size):
         losses = train(ours, rank)
     assert losses == train(plain, rank) and zeropp.stats(ours).calls == 0
     assert_same(whole_parameters(plain), whole_parameters(ours))
+    train(ours, rank, steps=1)
+    assert zeropp.stats(ours).calls > 0, "and with zeropp behind it"
 
 
 def test_disabled_is_plain_hsdp(ranks):
@@ -414,12 +407,6 @@ def sums_in_sixteen_bits(rank, size):
 
 def test_the_report_warns_of_sums_in_sixteen_bits(ranks):
     ranks.run(4, sums_in_sixteen_bits)
-
-
-def words_of(call):
-    with pytest.raises(zeropp.ZeroppError) as raised:
-        call()
-    return str(raised.value)
 
 
 def other_formats(rank, size, odd):

@@ -14,7 +14,7 @@ import time
 import pytest
 import torch
 import zeropp_torch as zeropp
-from models import loss_of, batch, network, refusals, shard
+from models import batch, loss_of, network, refusals, shard, whole_parameters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from zeropp_torch import _library, rollout
@@ -371,12 +371,6 @@ def test_other_weights_are_refused_before_any_is_written(run, tmp_path):
         run.publish()
 
 
-def whole_in_16_bits(model):
-    return {
-        name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().to(BF16) for name, p in model.named_parameters()
-    }
-
-
 def publishes(rank, size, folder, mesh_shape):
     names = ("replicate", "shard")[-len(mesh_shape):]
     mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names)
@@ -393,7 +387,7 @@ def publishes(rank, size, folder, mesh_shape):
         writes = len(mesh_shape) == 1 or rank < 2
         assert published.version == step + 1 and published.whole == (writes and step % 2 == 0)
         assert (published.bytes > 0) == (published.whole_bytes > 0) == writes
-        expected = whole_in_16_bits(model)
+        expected = {name: p.to(BF16) for name, p in whole_parameters(model).items()}
         assert subscriber.update(copy, version=step + 1, timeout=20) == step + 1
         given = dict(copy.named_parameters())
         assert given.keys() == expected.keys()
@@ -418,6 +412,7 @@ def refused(rank, size, folder):
     return refusals({
         "Publisher: expected whole_every as a whole number from 1, given 0":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank - 1 if rank else 2),
+        "Publisher: expected directory as a path, given None": lambda: zeropp.Publisher(weights, None if rank else folder),
         "Publisher: expected equal whole_every on all ranks, given others on rank 1":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank + 2),
         "Publisher: expected equal names, types and shapes on all ranks, given others on rank 1":

@@ -4,11 +4,12 @@ import ctypes
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, refusals, shard, slice_of, through, train, whole_parameters
+from models import (
+    as_torch_sums, assert_same, batch, drawn, loss_of, network, refusals, shard, slice_of, the_same_on_all_ranks, through, train,
+    whole_parameters,
+)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from zeropp_torch.communicator import Places, volume
 
@@ -23,10 +24,6 @@ LAYOUTS = [
     ([0, 0, 1, 1, 2, 2, 3, 3], 1, [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]),
     ([0, 0, 1, 1, 2, 2, 3, 3], 4, [[[0, 1], [2, 3], [4, 5], [6, 7]]]),
 ]
-
-
-def drawn(n, seed):
-    return torch.randn(n, generator=torch.Generator().manual_seed(seed))
 
 
 def summed(parts, sites, formats):
@@ -93,9 +90,7 @@ def check_layout(rank, size, nodes, nodes_per_site, sites):
 
         tensor = drawn(n, rank)
         sent = moved(communicator, lambda: zeropp.all_reduce(communicator, tensor, INT8, INT8, INT4, mean=True))
-        copies = [torch.empty_like(tensor) for _ in range(size)]
-        dist.all_gather(copies, tensor)
-        assert all(torch.equal(tensor, copy) for copy in copies)
+        assert the_same_on_all_ranks(tensor)
         assert sent == volume("zeropp_all_reduce", [INT8, INT8, INT4], n, places, rank)
         if n == SIZES[-1]:  # two-shot
             sums = [summed([slice_of(drawn(n, r), owner, size) for r in range(size)], sites, [INT8, INT8, INT4])
@@ -241,10 +236,7 @@ def models(rank, size):
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
     # Replicas are sites; or replicas of a shard are on two nodes of each site.
     turned = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicate", "shard"))
-    plain = shard(small())
-    for module in plain.modules():
-        if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)
+    plain = as_torch_sums(shard(small()))
     train(plain, rank, steps=2)
     # hpZ's groups are nodes, or sites.
     for arguments in ({}, {"secondary": 2}, {"secondary": 4}, {"mesh": mesh}, {"mesh": turned}):

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 
-LIMIT = 120  # seconds for one test
+LIMIT = 240  # seconds for one test
 
 
 def _share_gpu(rank: int) -> None:

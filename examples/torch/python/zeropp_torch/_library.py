@@ -72,6 +72,18 @@ class ZeroppError(RuntimeError):
     """A refused call; the text has the expected and the given value."""
 
 
+# Of functions that have equal ones.
+_GATHER = (
+    ctypes.c_int,
+    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int] + 2 * [ctypes.POINTER(TensorView)] + [ctypes.c_size_t, ctypes.c_void_p],
+)
+_FEEDBACK = (
+    ctypes.c_int,
+    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+    + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
+)
+_MESSAGE = (ctypes.c_int, [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t] + 2 * [ctypes.c_void_p])
+
 _SIGNATURES = {
     "zeropp_version": (ctypes.c_char_p, []),
     "zeropp_device": (ctypes.c_char_p, []),
@@ -89,16 +101,8 @@ _SIGNATURES = {
     "zeropp_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
     "zeropp_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "zeropp_traffic_in_sites": (None, [ctypes.c_void_p] + 2 * [ctypes.POINTER(ctypes.c_uint64)]),
-    "zeropp_all_gather": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
-        + [ctypes.c_size_t, ctypes.c_void_p],
-    ),
-    "zeropp_all_to_all": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
-        + [ctypes.c_size_t, ctypes.c_void_p],
-    ),
+    "zeropp_all_gather": _GATHER,
+    "zeropp_all_to_all": _GATHER,
     "zeropp_reduce_scatter": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
@@ -109,16 +113,8 @@ _SIGNATURES = {
         [ctypes.c_void_p] + 3 * [ctypes.c_char_p] + [ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zeropp_feedback_create": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
-        + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
-    ),
-    "zeropp_all_reduce_feedback_create": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
-        + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
-    ),
+    "zeropp_feedback_create": _FEEDBACK,
+    "zeropp_all_reduce_feedback_create": _FEEDBACK,
     "zeropp_feedback_destroy": (None, [ctypes.c_void_p]),
     "zeropp_feedback_reset": (None, [ctypes.c_void_p]),
     "zeropp_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
@@ -140,14 +136,8 @@ _SIGNATURES = {
         [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_void_p],
     ),
     "zeropp_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
-    "zeropp_quantize": (
-        ctypes.c_int,
-        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
-    ),
-    "zeropp_dequantize": (
-        ctypes.c_int,
-        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
-    ),
+    "zeropp_quantize": _MESSAGE,
+    "zeropp_dequantize": _MESSAGE,
     "zeropp_outer_step": (
         ctypes.c_int,
         [ctypes.c_int] + 4 * [ctypes.c_void_p] + [ctypes.c_size_t] + 3 * [ctypes.c_float] + [ctypes.c_void_p],

@@ -72,7 +72,7 @@ class _Reducer:
         arguments.integer("ddp_hook", "compared_steps", compared_steps, 0)
         self._ranks = dist.get_process_group_ranks(parent)
         if gradients is formats.DEFAULT or preset is not None:
-            gradients = formats.chosen("ddp_hook", formats.DEFAULT, gradients, preset or "8bit", None).gradients
+            gradients = formats.chosen("ddp_hook", formats.DEFAULT, gradients, "8bit" if preset is None else preset, None).gradients
         self._hops = formats.gradient_formats(gradients)
         formats.require_sites("ddp_hook", nodes_per_site, self._hops)
         places = Places.of(self._ranks, ranks_per_node, nodes_per_site)

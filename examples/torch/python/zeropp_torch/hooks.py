@@ -271,8 +271,7 @@ class ReduceScatter:
         self._group = group
         self.feedback = Feedback(communicator, error_feedback, of_all_reduce=False)
 
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
+    allocate = AllGather.allocate
 
     def __call__(
         self,

@@ -101,36 +101,21 @@ class Installation:
         group._zeropp_undo = contextlib.ExitStack()
         group._zeropp_kept = []
         try:
-            self._install(module, group, is_root, row, ranks)
+            gathered, reduced = units.types_of(group)
+            if len(ranks) > 1:
+                self._install_gather(module, group, is_root, row, ranks, gathered)
+                if reduced in formats.LOSSLESS or units.trained(group):
+                    self._install_reduce(module, group, row, ranks, reduced)
+                else:
+                    row.tell("frozen; torch reduces its gradients if it is trained later")
+            if units.replica_group(group) is not None:
+                self._install_replicas(module, group, row, ranks, reduced)
         finally:
             group._zeropp_undo.callback(units.restore, group, before, units.settings_of(group))
 
-    def _install(
-        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...]
-    ) -> None:
-        gathered, reduced = units.types_of(group)
-        if len(ranks) > 1:
-            self._install_shards(module, group, is_root, row, ranks, gathered, reduced)
-        if units.replica_group(group) is not None:
-            self._install_replicas(module, group, row, ranks, reduced)
-
-    def _install_shards(
-        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...],
-        gathered: Optional[torch.dtype], reduced: Optional[torch.dtype],
-    ) -> None:
-        if gathered in formats.LOSSLESS:
-            self._install_gather(module, group, is_root, row, ranks, formats.LOSSLESS[gathered])
-        else:
-            self.leave(row, "weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
-        if reduced in formats.LOSSLESS:
-            self._install_reduce(module, group, row, ranks, reduced)
-        elif not units.trained(group):
-            row.tell("frozen; torch reduces its gradients if it is trained later")
-        else:
-            self.leave(row, "gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
-
-    def leave(self, row: Row, words: str) -> None:
-        """Notes in `row` what is left to torch though the caller has not asked for it."""
+    def leave(self, row: Row, words: str, *types: Optional[torch.dtype]) -> None:
+        """Notes in `row` what is left to torch though the caller has not asked for it: tensors of a type, or of several (None)."""
+        words += "".join("several types" if dtype is None else str(dtype) for dtype in types)
         row.tell(words)
         self.left_to_torch.append(f"{row.unit}: {words}")
 
@@ -143,9 +128,12 @@ class Installation:
         return self._compared_backwards.setdefault(ranks, ComparedBackward(groups, group.device))
 
     def _install_gather(
-        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...], plain: str
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...],
+        gathered: Optional[torch.dtype],
     ) -> None:
         communicator, _ = self._communicators[ranks]
+        # Other types, which torch gathers, are counted as fp32 of as many bytes.
+        plain = formats.LOSSLESS.get(gathered, "fp32")
         after_forward = group.post_forward_mesh_info
         # By default FSDP keeps the root's weights between forward and backward.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
@@ -154,18 +142,23 @@ class Installation:
             secondary = self._places_of(dist.get_process_group_ranks(after_forward.shard_process_group))
             if len(set(secondary.nodes)) > 1:
                 row.tell("hpZ's groups cross nodes")
-        moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
-        moved.elements[row.unit] = row.elements
-        moved.secondary = moved.secondary or secondary is not None
-
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
+        if gathered in formats.LOSSLESS:
+            moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
+            moved.elements[row.unit] = row.elements
+            moved.secondary = moved.secondary or secondary is not None
+        else:
+            elements = -(-units.shard_bytes(group.fsdp_params) // 4) * len(ranks)
+
         places, rank = communicator.places, communicator.rank
         before = after = volume("zeropp_all_gather", [plain], elements, places, rank)
         # Of forward in a further microbatch, and of backward; None is as `after`.
         again: Optional[Traffic] = None
         backward: Optional[Traffic] = None
         keeps_frozen = self._keep_frozen and not units.trained(group)
-        if keeps_frozen or self._keep_weights or self._chosen.differences is not None:
+        if gathered not in formats.LOSSLESS:
+            self.leave(row, "weights are gathered as they are, ", gathered)
+        elif keeps_frozen or self._keep_weights or self._chosen.differences is not None:
             gather: KeepingGather
             if keeps_frozen or self._keep_weights:
                 weights = formats.OWN_TYPE if keeps_frozen else self._chosen.weights
@@ -207,16 +200,19 @@ class Installation:
         row.microbatch += (after if again is None else again) + in_backward
 
     def _install_reduce(
-        self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: torch.dtype
+        self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: Optional[torch.dtype]
     ) -> None:
         _, communicator = self._communicators[ranks]
         elements = units.shard_elements(units.trained(group)) * len(ranks)
-        own = formats.LOSSLESS[reduced]
-        if ranks in self._moved:
+        own = formats.LOSSLESS.get(reduced, "fp32")
+        if reduced not in formats.LOSSLESS:
+            elements = -(-units.shard_bytes(units.trained(group), reduced) // 4) * len(ranks)
+            self.leave(row, "gradients are reduced as they are, ", reduced)
+        elif ranks in self._moved:
             self._moved[ranks].plain_gradients = own
         places, rank = communicator.places, communicator.rank
         before = after = volume("zeropp_reduce_scatter", [own, own], elements, places, rank)
-        if self._chosen.gradients is not None:
+        if self._chosen.gradients is not None and reduced in formats.LOSSLESS:
             hops = self._chosen.gradients.of(reduced)
             row.gradients = str(hops)
             after = volume("zeropp_reduce_scatter", hops, elements, places, rank)

@@ -13,7 +13,7 @@ from .formats import OWN_TYPE, PRESETS
 class Row:
     """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`). The all-reduce
     between replicas is part of it, and also stated alone. `microbatch` is what each further microbatch of a step adds with
-    zeropp, if it reduces gradients too: weights have not changed."""
+    zeropp, if it reduces gradients too: weights have not changed. A unit that is left out has 0 bytes in all of them."""
 
     unit: str
     elements: int

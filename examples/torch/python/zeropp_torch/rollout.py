@@ -164,7 +164,6 @@ class Publisher:
         dtype: torch.dtype = torch.bfloat16, whole_every: int = 32,
     ):
         self._weights = weights
-        self._directory = pathlib.Path(directory)
         self._dtype = dtype
         self._whole_every = whole_every
         distributed = dist.is_initialized()
@@ -174,6 +173,8 @@ class Publisher:
             arguments.integer("Publisher", "whole_every", whole_every, 1)
             if dtype not in _TYPES.values():
                 raise ZeroppError(f"Publisher: expected dtype as torch.bfloat16 or torch.float16, given {dtype}")
+            arguments.instance("Publisher", "directory", directory, (str, os.PathLike), "a path")
+            self._directory = pathlib.Path(directory)
             self._directory.mkdir(parents=True, exist_ok=True)
             whole, own = self._owned()
             self._table = [owned for owned, _ in own]

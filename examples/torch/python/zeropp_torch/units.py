@@ -65,6 +65,16 @@ def shard_elements(parameters: Sequence[Any]) -> int:
     return sum(p.padded_sharded_param_size.numel() for p in parameters)
 
 
+def _type_of(parameter: Any) -> torch.dtype:
+    # FSDP sets the type in its parameters only in the first forward pass.
+    return parameter.mp_policy.param_dtype or parameter.sharded_param.dtype
+
+
+def shard_bytes(parameters: Sequence[Any], dtype: Optional[torch.dtype] = None) -> int:
+    """As shard_elements(), in bytes: of elements of `dtype`, or of the types in which FSDP gathers `parameters`."""
+    return sum(p.padded_sharded_param_size.numel() * (dtype or _type_of(p)).itemsize for p in parameters)
+
+
 def _mesh_info(group: Any) -> Any:
     """The mesh with which fully_shard() made `group`. reduce_replicas_by() leaves it to the parameters."""
     return group.fsdp_params[0].mesh_info
@@ -159,14 +169,9 @@ def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
         found = set(types)
         return found.pop() if len(found) == 1 else None
 
-    # FSDP sets the types in its parameters only in the first forward pass. From torch 2.15 on, parameters of a group may
-    # have policies with other param_dtypes.
-    gathered = one(p.mp_policy.param_dtype or p.sharded_param.dtype for p in group.fsdp_params)
-    reduced = one(
-        p.mp_policy.param_dtype or p.sharded_param.dtype
-        for p in group.fsdp_params
-        if p.mp_policy.param_dtype or p.sharded_param.requires_grad
-    )
+    # From torch 2.15 on, parameters of a group may have policies with other param_dtypes.
+    gathered = one(map(_type_of, group.fsdp_params))
+    reduced = one(_type_of(p) for p in group.fsdp_params if p.mp_policy.param_dtype or p.sharded_param.requires_grad)
     return gathered, group.fsdp_params[0].mp_policy.reduce_dtype or reduced
 
 
