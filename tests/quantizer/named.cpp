@@ -5,6 +5,7 @@
 #include <zeropp/quantizer/lloyd_max.hpp>
 
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 #include "support/toy_quantizer.hpp"
 
 #include <algorithm>
@@ -20,15 +21,6 @@ using zeropp::standard_quantizers;
 
 /// The index of the quantizer that a name stands for.
 std::size_t index_of(const std::string& name) { return standard_quantizers::parse(name).index(); }
-
-std::string refusal(const std::string& name) {
-    try {
-        standard_quantizers::parse(name);
-    } catch (const zeropp::precondition_error& e) {
-        return e.what();
-    }
-    return "accepted";
-}
 
 const std::vector<std::string> names{"fp32",
                                      "fp16",
@@ -132,7 +124,8 @@ TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") 
                                     "mxfp4:32",
                                     "mxfp4_e2m1",
                                     "mxfp4:fp32"}) {
-        CHECK(refusal(wrong) == "quantizer: expected one of " + list + ", given \"" + wrong + "\"");
+        CHECK(zeropp_test::thrown<zeropp::precondition_error>([&] { standard_quantizers::parse(wrong); }) ==
+              "quantizer: expected one of " + list + ", given \"" + wrong + "\"");
     }
 }
 
