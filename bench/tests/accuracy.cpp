@@ -68,6 +68,11 @@ TEST_CASE("accuracy: formats hold what was simulated beforehand", "[bench][accur
                                          {"int4:2048:h32", 16.5, 14.5},
                                          {"int4:128:h128", 18.6, 19.2},
                                          {"int4:128:signed:h32", 19.7, 19.8},
+                                         {"int4:128:fp16", 18.6, 13.0},
+                                         {"int4:128:signed:fp16", 19.7, 14.1},
+                                         {"int4:128:signed:bf16", 19.7, 14.1},
+                                         {"int4:128:asymmetric:fp16", 20.0, 15.4},
+                                         {"int4:128:signed:fp16:h128", 19.7, 20.1},
                                          {"mxfp8_e4m3", 30.7, 29.6},
                                          {"mxfp6_e2m3", 31.0, 29.3},
                                          {"mxfp4", 18.8, 17.0}};

@@ -32,11 +32,6 @@ static_assert(!codec_execution<zeropp::host, q8, double> && !codec_execution<zer
 
 }  // namespace
 
-TEST_CASE("a sum is finished as it is unless told otherwise", "[codec]") {
-    const zeropp::epilogue f;
-    CHECK_FALSE(f.accumulate);
-}
-
 TEST_CASE("a user's own quantizer and elements go through the host's codec", "[codec]") {
     using namespace zeropp_test;
     const zeropp::host exec;

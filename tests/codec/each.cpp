@@ -4,8 +4,8 @@
 #include <zeropp/codec/host.hpp>
 
 #include "support/catch.hpp"
+#include "support/host_targets.hpp"
 
-#include <zeropp/codec/host/target.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 
@@ -28,14 +28,11 @@ void check(const Execution& exec, std::size_t n) {
 }  // namespace
 
 TEST_CASE("host codec: each element is visited once, whatever the threads and the target") {
-    const zeropp::detail::host_target best = zeropp::detail::active_host_target();
-    for (const zeropp::detail::host_target target : zeropp::detail::host_targets()) {
-        zeropp::detail::active_host_target() = target;
+    zeropp_test::on_every_target([] {
         for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 255u, 256u, 257u, 65'535u, 65'536u, 65'537u, 200'003u}) {
             check(zeropp::host(), n);
             check(zeropp::host_threads(3), n);
         }
-    }
-    zeropp::detail::active_host_target() = best;
+    });
     check(zeropp::host_queue(zeropp::host_threads(2)), 200'003);
 }

@@ -169,7 +169,7 @@ TEST_CASE("exact differences of any number of elements, on all targets and threa
             CAPTURE(n, static_cast<int>(how));
             const sample s(n, how, ++seed);
             const std::vector<std::byte> message = check<bfloat16>(s.now, s.old);
-            on_every_target([&](auto) {
+            on_every_target([&] {
                 REQUIRE(encoded<bfloat16>(host(), as<bfloat16>(s.now), s.old) == message);
                 REQUIRE(decoded<bfloat16>(host(), message, s.old) == s.now);
             });
@@ -209,7 +209,7 @@ TEST_CASE("exact differences of float weights are of the rounded weights", "[cod
     masters[300] = -std::numeric_limits<float>::infinity();
     bits_of_elements rounded(masters.size());
     for (std::size_t i = 0; i != masters.size(); ++i) rounded[i] = bfloat16(masters[i]).bits;
-    on_every_target([&](auto) {
+    on_every_target([&] {
         REQUIRE(encoded<bfloat16>(host(), masters.data(), s.old) ==
                 encoded<bfloat16>(host(), as<bfloat16>(rounded), s.old));
     });

@@ -1,6 +1,5 @@
 /// \file
-/// The bytes that a plan predicts are those that `counting` counts: 8-bit and lossless all-gathers and secondary
-/// gathers.
+/// The bytes that a plan predicts are those that `counting` counts.
 
 #include "plan/counted.hpp"
 
@@ -17,6 +16,18 @@ TEST_CASE("planned volume: all-gathers send it, of float in 8 bits") {
 
 TEST_CASE("planned volume: all-gathers send it, of bfloat16 as it is") {
     check_all_gathers<zeropp::bfloat16>(zeropp::cast_to<zeropp::bfloat16>{});
+}
+
+TEST_CASE("planned volume: reduce-scatters send it, of float in 8 and 4 bits") {
+    check_reduce_scatters<float>(zeropp::block_integer<8, 256>{}, zeropp::block_integer<4, 128>{});
+}
+
+TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 as it is") {
+    check_reduce_scatters<zeropp::bfloat16>(zeropp::cast_to<zeropp::bfloat16>{}, zeropp::cast_to<zeropp::bfloat16>{});
+}
+
+TEST_CASE("planned volume: all-reduces send it, small ones and large ones") {
+    check_all_reduces<float>(zeropp::block_integer<8, 256>{}, zeropp::block_integer<4, 128>{});
 }
 
 TEST_CASE("planned volume: secondary gathers send it, of float in 8 bits") {

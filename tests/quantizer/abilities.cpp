@@ -6,6 +6,7 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <variant>
 
 namespace {
@@ -44,6 +46,11 @@ struct wrong_window : block_integer<4, 128> {
 static_assert(rotating_quantizer<wrong_window<8>> && rotating_quantizer<wrong_window<128>>);
 static_assert(!rotating_quantizer<wrong_window<4>> && !rotating_quantizer<wrong_window<256>> &&
               !rotating_quantizer<wrong_window<24>> && !rotating_quantizer<wrong_window<0>>);
+
+static_assert(std::is_same_v<residuals_in_fp32::storage<rotated>, cast_to<float>>);
+static_assert(std::is_same_v<residuals_in_bf16::storage<rotated>, cast_to<bfloat16>>);
+static_assert(std::is_same_v<residuals_in_int8::storage<rotated>, block_integer<8, 128>>);
+static_assert(std::is_same_v<residuals_in_int8::storage<toy_quantizer>, block_integer<8, 16>>);
 
 }  // namespace
 
@@ -105,4 +112,11 @@ TEST_CASE("rotations there and back multiply by powers of two that cancel", "[qu
     check(256, detail::rotation_scale<256>(false), detail::rotation_scale<256>(true));
     CHECK(detail::rotation_size<plain>() == 1);
     CHECK(detail::rotation_size<rotated>() == 128);
+}
+
+TEST_CASE("residuals take the memory that the page states", "[quantizer][residual_storage]") {
+    constexpr std::size_t n = 128 * 100;
+    CHECK(wire_bytes(residuals_in_fp32::storage<rotated>{}, n) == 4 * n);
+    CHECK(wire_bytes(residuals_in_bf16::storage<rotated>{}, n) == 2 * n);
+    CHECK(wire_bytes(residuals_in_int8::storage<rotated>{}, n) == n + 4 * 100);
 }

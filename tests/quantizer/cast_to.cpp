@@ -67,9 +67,3 @@ TEST_CASE("cast_to carries a user's own elements", "[quantizer][cast_to]") {
     CHECK(q.decode(0xffff, {}) == -1.0f / 256);
     CHECK(is_nan(q.decode(q.encode(float_of(0x7fc00000u), {}), {})));
 }
-
-TEST_CASE("names of cast_to", "[quantizer][cast_to]") {
-    CHECK(cast_to<float>::name().str() == "fp32");
-    CHECK(cast_to<half>::name().str() == "fp16");
-    CHECK(cast_to<bfloat16>::name().str() == "bf16");
-}

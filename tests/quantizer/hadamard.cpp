@@ -102,8 +102,3 @@ TEST_CASE("bounds of a rotation hold whatever is below or above it", "[quantizer
     CHECK(bound(stochastic<h32>{}) == Approx(4.0).epsilon(1e-3));
     CHECK(bound(hadamard<stochastic<block_integer<4, 128>>>{}) == Approx(4.0).epsilon(1e-3));
 }
-
-TEST_CASE("names of rotated quantizers", "[quantizer][hadamard]") {
-    CHECK(h32{}.name().str() == "int4:128:h32");
-    CHECK(hadamard<block_integer<8, 256, asymmetric, half>, 256>{}.name().str() == "int8:256:asymmetric:fp16:h256");
-}

@@ -262,9 +262,3 @@ TEST_CASE("blocks that hold NaN, Inf or nothing but zeros keep the laws with noi
     check(stochastic<block_integer<8, 64, asymmetric, half>>{});
     check(stochastic<block_integer<2, 64, signed_absmax, bfloat16>>{});
 }
-
-TEST_CASE("names of quantizers that round at random", "[quantizer][stochastic]") {
-    CHECK(q4{}.name().str() == "int4:128:stochastic");
-    CHECK(stochastic<block_integer<8, 256, asymmetric, half>>(1, 2).name().str() ==
-          "int8:256:asymmetric:fp16:stochastic");
-}

@@ -4,9 +4,11 @@
 
 #include <zeropp/codec/host/target.hpp>
 
+#include "support/catch.hpp"
+
 namespace zeropp_test {
 
-/// Calls f(target) once for each target of this processor, with that target active.
+/// Calls f() once for each target of this processor, with that target active; failures name it.
 template <class F>
 void on_every_target(F f) {
     const struct restore {
@@ -15,7 +17,8 @@ void on_every_target(F f) {
     } at_the_end;
     for (const auto target : zeropp::detail::host_targets()) {
         zeropp::detail::active_host_target() = target;
-        f(target);
+        CAPTURE(static_cast<int>(target));
+        f();
     }
 }
 

@@ -21,12 +21,6 @@ namespace {
 using namespace zero3_gpt;
 namespace fs = std::filesystem;
 
-struct formats : wire_formats {
-    using weights =
-        zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>>;
-    using gradients = zeropp::named_hops<hops<fp32, fp32>>;
-};
-
 /// A folder of this process's own, gone with it.
 struct folder {
     fs::path path = fs::temp_directory_path() / ("zero3_gpt_dump_" + std::to_string(std::random_device{}()));
@@ -55,7 +49,7 @@ TEST_CASE("a dump holds the step's weights and rank 0's own gradients, and train
     s.dump_folder = (dumps.path / "made").string();
     s.dump_step = 1;
     pin_blas_to_one_thread();
-    train_on_threads<host_device, formats>(s, work, zeropp::two_level(1, 2));
+    train_on_threads<host_device, few_formats>(s, work, zeropp::two_level(1, 2));
 
     // The first step's weights are the initial ones; its gradients are of rank 0's batch, whatever rank 1 has.
     std::vector<std::uint8_t> tokens(2 * 8);

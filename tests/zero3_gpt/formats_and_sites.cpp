@@ -23,13 +23,6 @@ using namespace zero3_gpt;
 
 constexpr model_config one_block{.layers = 1, .heads = 2, .width = 16, .context = 8};
 
-struct formats : wire_formats {
-    using weights = zeropp::named_quantizers<bf16, fp32>;
-    using replicas = zeropp::named_quantizers<bf16>;
-    using gradients = zeropp::named_hops<hops<fp32, fp32>, hops<fp32, bf16>, hops<fp32, fp32, bf16>>;
-    using exchanges = zeropp::named_quantizers<bf16>;
-};
-
 /// A training without quantizers, but for the names.
 struct setting {
     zeropp::three_level nodes = zeropp::two_level(2, 2);
@@ -62,7 +55,7 @@ outcome train_on(const setting& c, const deepspeed_config::zeropp_settings& name
     zeropp::run_on_threads(c.nodes.size(), [&](zeropp::thread_transport ranks) {
         const host_device device;
         const bool speaks = ranks.rank() == 0;
-        const auto result = train<formats>(device, s, run, work, ranks, c.nodes, [&](auto& engine, int, double) {
+        const auto result = train<few_formats>(device, s, run, work, ranks, c.nodes, [&](auto& engine, int, double) {
             if (!speaks) return;
             first.masters.clear();
             for (int u = 0; u != work.network.units(); ++u) {
@@ -120,8 +113,8 @@ TEST_CASE("blocks learn at their rate", "[zero3_gpt]") {
 
 TEST_CASE("over sites, a training sends the planned bytes along each level", "[zero3_gpt]") {
     const zeropp::three_level planned(2, 2, 2);
-    const zeropp::wire_format fp32 = zeropp::wire_format_of(formats::fp32{}),
-                              bf16 = zeropp::wire_format_of(formats::bf16{});
+    const zeropp::wire_format fp32 = zeropp::wire_format_of(few_formats::fp32{}),
+                              bf16 = zeropp::wire_format_of(few_formats::bf16{});
     const zeropp::step_options zero3{.weights = bf16, .gradients = {fp32, fp32, bf16}};
     zeropp::step_options hpz = zero3, differences = zero3;
     hpz.secondary = zeropp::secondary_options{2, bf16};

@@ -21,13 +21,6 @@ namespace {
 
 using namespace zero3_gpt;
 
-struct formats : wire_formats {
-    using weights = zeropp::named_quantizers<fp32>;
-    using replicas = zeropp::named_quantizers<fp32, bf16>;
-    using gradients = zeropp::named_hops<hops<fp32, fp32>>;
-    using exchanges = zeropp::named_quantizers<bf16>;
-};
-
 struct setting {
     zeropp::two_level nodes;
     int stage = 3;
@@ -88,7 +81,7 @@ std::vector<std::vector<run_result>> results_with(const setting& c, std::vector<
         const auto rank = static_cast<std::size_t>(ranks.rank());
         auto& own = results[rank];
         try {
-            own.push_back(train<formats>(device, s, s.runs[0], work, ranks, c.nodes, [](auto&, int, double) {}));
+            own.push_back(train<few_formats>(device, s, s.runs[0], work, ranks, c.nodes, [](auto&, int, double) {}));
         } catch (const zeropp::error& e) {
             if (errors == nullptr) throw;
             (*errors)[rank] = e.what();
@@ -117,7 +110,7 @@ outcome lose_rank_2(bool differences, bool at_end, int misses, std::optional<std
     const setting c{.nodes = nodes, .differences = differences};
     run_settings run = run_of(c);
     if (moment) run.config.zeropp.optimizer_mirror = {.every = 3, .quantizer = "fp32"};
-    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, few_formats>;
     const std::vector<int> survivors = zeropp::detail::other_ranks(nodes.size(), dead);
     const std::size_t left = survivors.size();
     outcome all;
@@ -204,7 +197,7 @@ TEST_CASE("an engine of the survivors has the masters of the last step to the bi
 TEST_CASE("a copy whose first gather has failed is none", "[zero3_gpt]") {
     const workload work = short_work();
     const int units = work.network.units();
-    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, few_formats>;
     const zeropp::two_level nodes(2, 2);
     // Exact differences fail in the second step, where a failure of their sizes leaves the copies of the first.
     for (const setting& c : {setting{.nodes = nodes}, setting{.nodes = nodes, .differences = true},
@@ -260,7 +253,7 @@ TEST_CASE("a copy whose first gather has failed is none", "[zero3_gpt]") {
 TEST_CASE("a survivor whose copies have failed takes the step that it has missed", "[zero3_gpt]") {
     const workload work = short_work();
     const int units = work.network.units();
-    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, few_formats>;
     const zeropp::two_level nodes(4, 1);
     run_settings run = run_of({.nodes = nodes});
     run.config.zeropp.optimizer_mirror = {.every = 1, .quantizer = "fp32"};
@@ -389,7 +382,7 @@ TEST_CASE("a rank that dies while the others go on is left out too", "[zero3_gpt
 
 TEST_CASE("a device makes exact differences of weights in 16 bits alone", "[zero3_gpt]") {
     run_settings run = run_of({.nodes = zeropp::two_level(2, 2), .differences = true, .exact = true});
-    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, few_formats>;
     CHECK_NOTHROW(engine_type::difference_formats_of(run.config));
     run.config.zeropp.secondary_quantizer = "fp32";
     CHECK_THROWS_WITH(engine_type::difference_formats_of(run.config),

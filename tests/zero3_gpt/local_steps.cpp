@@ -22,13 +22,6 @@ namespace {
 
 using namespace zero3_gpt;
 
-struct formats : wire_formats {
-    using weights = zeropp::named_quantizers<bf16>;
-    using replicas = zeropp::named_quantizers<bf16>;
-    using gradients = zeropp::named_hops<hops<bf16, bf16>>;
-    using exchanges = zeropp::named_quantizers<int4_rotated>;
-};
-
 /// Master weights and averages of a unit after each step, for each rank; and the result of rank 0.
 struct training {
     std::vector<std::vector<std::vector<float>>> masters, averages;
@@ -60,7 +53,7 @@ training train_islands(const std::optional<local_settings>& local, int stage, in
             const auto average = engine.average(watched_unit);
             t.averages[rank].emplace_back(average.data(), average.data() + average.size());
         };
-        const run_result result = train<formats>(device, s, run, work, ranks, nodes, keep);
+        const run_result result = train<few_formats>(device, s, run, work, ranks, nodes, keep);
         if (rank == 0) t.result = result;
     });
     return t;
@@ -182,11 +175,11 @@ TEST_CASE("the engine counts the memory of an outer step as it is planned", "[ze
     for (int u = 0; u != network.units(); ++u) {
         for (const unit_tensor& t : network.tensors(u)) tensors.push_back(t.size);
     }
-    using residuals = formats::residuals::storage<formats::int4_rotated>;
+    using residuals = few_formats::residuals::storage<few_formats::int4_rotated>;
     CHECK(with - without == zeropp::outer_memory(zeropp::flat(1), tensors,
                                                  {.islands = 1,
                                                   .every = 4,
-                                                  .differences = zeropp::wire_format_of(formats::int4_rotated{}),
+                                                  .differences = zeropp::wire_format_of(few_formats::int4_rotated{}),
                                                   .residuals = zeropp::wire_format_of(residuals{})}));
     // Weights, gradient, two moments.
     CHECK(without >= 16 * network.parameters());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the tests of abilities in the host's codec share: the codec's calls on vectors, on every instruction set.
+/// What the tests of abilities in the host's codec share: the codec's calls on vectors.
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
@@ -9,23 +9,11 @@
 #include "support/guarded.hpp"
 
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace zeropp_test {
 
 using host_codec = zeropp::codec<zeropp::host>;
-
-/// f() with the instructions of each target that the processor has.
-template <class F>
-void on_each_target(const F& f) {
-    for (const auto target : zeropp::detail::host_targets()) {
-        CAPTURE(static_cast<int>(target));
-        const auto best = std::exchange(zeropp::detail::active_host_target(), target);
-        f();
-        zeropp::detail::active_host_target() = best;
-    }
-}
 
 /// The messages of a tensor, or of a `difference`.
 template <class Q, class Tensor, class Residuals = zeropp::none>

@@ -7,6 +7,7 @@
 #include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
 #include "support/hadamard_reference.hpp"
+#include "support/host_targets.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -112,7 +113,7 @@ void check_against_matrix() {
 }  // namespace
 
 TEST_CASE("rotations are those of the Hadamard matrix, and come back", "[codec][host][rotation]") {
-    on_each_target([] {
+    on_every_target([] {
         check_against_matrix<8>();
         check_against_matrix<32>();
         check_against_matrix<64>();
@@ -122,7 +123,7 @@ TEST_CASE("rotations are those of the Hadamard matrix, and come back", "[codec][
 TEST_CASE("messages of rotated elements, byte by byte", "[codec][host][rotation]") {
     using q4 = block_integer<4, 128>;
     using q8 = block_integer<8, 512, asymmetric, half>;
-    on_each_target([] {
+    on_every_target([] {
         for (const cut& c : telling_cuts(128)) {
             check_encode_rotated<q4, 32>(c);
             check_decode_rotated<float, q4, 32>(c);
