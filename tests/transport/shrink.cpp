@@ -110,7 +110,6 @@ TEST_CASE("transports and their decorators obey the laws of shrinking", "[transp
     };
     laws(plain());
     laws(chosen());
-    laws(counted());
     laws(both<counted, checking>());
     laws(controlled());
 }
