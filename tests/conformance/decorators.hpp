@@ -2,7 +2,10 @@
 /// \file
 /// Decorators, as functions that wrap a transport. `counted` puts all ranks on one node.
 
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/transport/any.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -29,6 +32,14 @@ struct checking {
     template <class T>
     static auto wrap(T inner) {
         return zeropp::checked<T>(std::move(inner));
+    }
+};
+
+/// A transport that is chosen at run time.
+struct chosen {
+    template <class T>
+    static auto wrap(T inner) {
+        return zeropp::any_transport<zeropp::host, zeropp::host_queue>(std::move(inner));
     }
 };
 

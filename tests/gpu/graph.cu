@@ -10,11 +10,8 @@
 
 namespace gpu = zeropp_test::gpu;
 using namespace zeropp;
+using zeropp_test::contains;
 using zeropp_test::thrown;
-
-namespace {
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-}  // namespace
 
 TEST_CASE("graph: writes and reads are captured and replayed", "[gpu][graph]") {
     const block_integer<8, 256> q;

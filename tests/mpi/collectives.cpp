@@ -1,7 +1,6 @@
 /// \file
-/// Collectives on MPI: the written-down results, messages from two threads, broadcasts of owners, no allocation.
+/// Collectives on MPI: the written-down results, messages from two threads, no allocation.
 
-#include "collective/differences.hpp"
 #include "collective/known_results.hpp"
 #include "collective/mpi_ranks.hpp"
 #include "collective/repeated_step.hpp"
@@ -9,8 +8,6 @@
 #include "support/catch.hpp"
 
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/transport/checked.hpp>
-#include <zeropp/transport/counting.hpp>
 
 using namespace collective_test;
 using zeropp::host;
@@ -48,71 +45,6 @@ TEST_CASE("collectives on MPI: chunks on two threads of each rank have the refer
         CHECK(difference(shard.values(), expected) == "");
         CHECK(full.intact());
         CHECK(shard.intact());
-    }
-}
-
-TEST_CASE("collectives on MPI: one rank's mistake is every rank's error when checked") {
-    zeropp::communicator comm(fitting_node_maps()[0].topology(), zeropp::checked(world()));
-    std::vector<float> full(96);
-    std::vector<float> shard(zeropp::partition(96, comm.size()).size(comm.rank()));
-    const int last = comm.size() - 1;
-    if (comm.rank() == last) shard.push_back(0);
-    std::string error;
-    try {
-        zeropp::quantized_all_gather(host{}, comm, known::intra_node, shard, full);
-    } catch (const zeropp::precondition_error& e) {
-        error = e.what();
-    }
-    CHECK(error.find("on rank " + std::to_string(last) + ", expected a shard of") != std::string::npos);
-    if (comm.rank() == last) shard.pop_back();
-    zeropp::quantized_all_gather(host{}, comm, known::intra_node, shard, full);
-}
-
-TEST_CASE("collectives on MPI: a secondary gather sends not one byte between nodes") {
-    constexpr std::size_t n = 1003;
-    const std::vector<float> tensor = tensor_of(n, reference::fp32, 1);
-    for (const node_map& map : fitting_node_maps()) {
-        INFO(map.name);
-        const zeropp::two_level nodes = map.topology();
-        zeropp::communicator comm(nodes, zeropp::counting(world(), nodes));
-        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
-        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, n, comm.group_size()));
-        secondary_type secondary({}, n, comm.group_size(), comm.index(), storage.view());
-        std::vector<float> backward(n);
-        secondary.store(host{}, tensor, 1);
-        zeropp::secondary_partition_gather(host{}, comm, secondary, 1, backward);
-        CHECK(difference(backward, tensor) == "");
-        CHECK(comm.world().total().inter_node_bytes == 0);
-    }
-}
-
-TEST_CASE("collectives on MPI: what the first nodes own reaches all") {
-    constexpr std::size_t n = 1003;
-    constexpr auto int8 = known::intra_node;
-    for (const node_map& map : fitting_node_maps()) {
-        const zeropp::two_level nodes = map.topology();
-        for (int first_groups = 1; first_groups <= nodes.groups(); ++first_groups) {
-            if (!can_own(nodes, first_groups)) continue;
-            INFO(map.name << ", the first " << first_groups << " groups");
-            const owning of(map, first_groups);
-            const std::size_t ranks = of.ranks.size();
-            const zeropp::shard_owners owners(nodes, first_groups);
-            zeropp::communicator comm(nodes, zeropp::checked(world()));
-            using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
-            zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(owners, n));
-            replica_type replica(owners, comm.rank(), n, storage.view());
-            const std::vector<float> first = tensor_of(n, reference::fp32, 1), second = walked(first, 1);
-            const auto shard = [&](const std::vector<float>& weights) {
-                return of.slice_of(comm.rank(),
-                                   [&](std::size_t place) { return reference::slice_of(weights, ranks, place); });
-            };
-            std::vector<float> full(n);
-            zeropp::quantized_update(host{}, comm, int8, shard(first), replica.to(1));
-            zeropp::quantized_update(host{}, comm, int8, shard(second), replica.to(2, full));
-            CHECK(difference(full, updated<float>(second, first, ranks, int8)) == "");
-            zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
-            CHECK(difference(full, updated<float>(second, first, ranks, int8)) == "");
-        }
     }
 }
 

@@ -29,7 +29,7 @@ MISTAKES_OF_100 = ["pair"]
 OPPOSITES = {"add": "sub", "sub": "add", "mul": "add", "shl": "shr", "shr": "shl", "and": "or", "or": "and", "xor": "or",
              "min": "max", "max": "min", "eq": "ne", "ne": "eq", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt",
              "ltu": "leu", "leu": "ltu", "gtu": "geu", "geu": "gtu", "nan": "num", "num": "nan", "bfly": "down",
-             "NaN": "", "all": "any", "any": "all", "l": "r", "r": "l"}
+             "NaN": "", "l": "r", "r": "l"}
 
 
 def ending(program, limit=600, **environment):

@@ -7,6 +7,7 @@
 #include "support/watchdog.hpp"
 
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/any.hpp>
 #include <zeropp/transport/threads.hpp>
@@ -44,6 +45,13 @@ template <class Topology = zeropp::two_level, class Work>
 void on_ranks(const named_ranks<Topology>& ranks, const std::string& what, Work work) {
     const watchdog guard(std::chrono::seconds(120), what + " on " + ranks.name);
     zeropp::run_on_threads(ranks.topology.size(), work);
+}
+
+/// Returns when all ranks have called it.
+inline void meet(zeropp::thread_transport& world) {
+    const std::byte here{};
+    std::vector<std::byte> all(static_cast<std::size_t>(world.size()));
+    world.all_gather(zeropp::host(), &here, all.data(), 1);
 }
 
 /// A rank's transport between devices; the ranks are threads that `world` connects.

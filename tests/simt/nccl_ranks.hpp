@@ -85,20 +85,33 @@ void check_operations(Nccl& transport, const std::vector<int>& members, expectat
     expect(exchanged.intact() && gathered.intact() && send.intact(), "no byte beside the arrays");
 }
 
+/// Checks, when it ends, that the device has no fault and that nothing lives which was made since it began.
+class leaves_nothing {
+public:
+    leaves_nothing() = default;
+    leaves_nothing(const leaves_nothing&) = delete;
+    leaves_nothing& operator=(const leaves_nothing&) = delete;
+    ~leaves_nothing() {
+        CHECK(device_fault() == "");
+        CHECK(live() == before_);
+        CHECK(live_communicators() == 0);
+        recover();
+    }
+
+private:
+    const live_objects before_ = live();
+};
+
 /// Runs work(transport, world, expect) on six ranks and checks that nothing is left over.
 template <class Nccl, class Work>
 void on_six_ranks(const std::string& what, Work work) {
-    const live_objects before = live();
+    const leaves_nothing after;
     expectations expect;
     on_ranks({"six ranks", {1, 6}}, what, [&](zeropp::thread_transport& world) {
         Nccl transport = connect<Nccl>(world);
         work(transport, world, expect);
     });
     CHECK(expect.unmet() == "");
-    CHECK(device_fault() == "");
-    CHECK(live() == before);
-    CHECK(live_communicators() == 0);
-    recover();
 }
 
 /// All operations on the world, its splits, their splits, and backwards.
@@ -139,9 +152,7 @@ void check_failure(const std::string& entry_point, Call call) {
             const device_array<int> send(numbers_of(transport.rank(), 6));
             const device_array<int> received(6);
             if (transport.rank() == 0) fail_next(entry_point, ncclSystemError);
-            std::byte ready{};
-            std::vector<std::byte> all(6);
-            world.all_gather(zeropp::host(), &ready, all.data(), 1);
+            meet(world);
             const std::string first = thrown<zeropp::nccl_error>([&] {
                 call(transport, stream.exec(), bytes_of(send), bytes_of(received));
                 for (;;) {

@@ -117,40 +117,38 @@ TEST_CASE("nccl: a failure on one rank ends all communicators and hangs nobody",
 }
 
 TEST_CASE("nccl: an error that is noticed later is raised, and the communicator aborted", "[simt][nccl][errors]") {
-    {
-        lone_rank r;
-        r.transport.check();
-        r.gather();
-        const std::size_t aborted = simt::calls("ncclCommAbort");
-        const std::size_t destroyed = simt::calls("ncclCommDestroy");
-        simt::notice(r.transport.native(), ncclRemoteError);
-        ncclResult_t code = ncclSuccess;
-        const std::string text = thrown<zeropp::nccl_error>([&] {
-            try {
-                r.gather();
-            } catch (const zeropp::nccl_error& e) {
-                code = e.code();
-                throw;
-            }
-        });
-        CHECK(code == ncclRemoteError);
-        CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
-                      "told to fail)");
-        CHECK(simt::calls("ncclCommAbort") == aborted + 1);
-        CHECK(r.transport.native() == nullptr);
-        const std::vector<int> alone{0};
-        CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }) == text);
-        CHECK(thrown<zeropp::nccl_error>([&] { r.transport.check(); }) == text);
-        r.stream.exec().wait();
-        CHECK(r.received.read() != r.send.read());
-        const nccl_transport moved = std::move(r.transport);
-        CHECK(simt::calls("ncclCommDestroy") == destroyed);
-    }
-    CHECK(simt::device_fault() == "");
-    CHECK(simt::live_communicators() == 0);
+    const simt::leaves_nothing after;
+    lone_rank r;
+    r.transport.check();
+    r.gather();
+    const std::size_t aborted = simt::calls("ncclCommAbort");
+    const std::size_t destroyed = simt::calls("ncclCommDestroy");
+    simt::notice(r.transport.native(), ncclRemoteError);
+    ncclResult_t code = ncclSuccess;
+    const std::string text = thrown<zeropp::nccl_error>([&] {
+        try {
+            r.gather();
+        } catch (const zeropp::nccl_error& e) {
+            code = e.code();
+            throw;
+        }
+    });
+    CHECK(code == ncclRemoteError);
+    CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
+                  "told to fail)");
+    CHECK(simt::calls("ncclCommAbort") == aborted + 1);
+    CHECK(r.transport.native() == nullptr);
+    const std::vector<int> alone{0};
+    CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }) == text);
+    CHECK(thrown<zeropp::nccl_error>([&] { r.transport.check(); }) == text);
+    r.stream.exec().wait();
+    CHECK(r.received.read() != r.send.read());
+    const nccl_transport moved = std::move(r.transport);
+    CHECK(simt::calls("ncclCommDestroy") == destroyed);
 }
 
 TEST_CASE("nccl: calls that take their time are waited for, and their errors raised", "[simt][nccl][errors]") {
+    const simt::leaves_nothing after;
     {
         lone_rank r;
         simt::settle_later("ncclAllGather", ncclSuccess);
@@ -168,11 +166,10 @@ TEST_CASE("nccl: calls that take their time are waited for, and their errors rai
         CHECK(
             thrown<zeropp::nccl_error>([&] { r.gather(); }).starts_with("an earlier NCCL operation: invalid argument"));
     }
-    CHECK(simt::device_fault() == "");
-    CHECK(simt::live_communicators() == 0);
 }
 
 TEST_CASE("nccl: failures while a transport is made leave no communicator behind", "[simt][nccl][errors]") {
+    const simt::leaves_nothing after;
     const std::vector<int> alone{0};
     const auto make = [] { nccl_transport::create(nccl_transport::unique_id(), 1, 0); };
     for (const std::string entry_point :
@@ -192,11 +189,10 @@ TEST_CASE("nccl: failures while a transport is made leave no communicator behind
         simt::fail_next(entry_point, ncclSystemError);
         CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }).starts_with(entry_point + ": unhandled"));
     }
-    CHECK(simt::live_communicators() == 0);
-    CHECK(simt::device_fault() == "");
 }
 
 TEST_CASE("nccl: a communicator of the caller's stays the caller's", "[simt][nccl]") {
+    const simt::leaves_nothing after;
     ncclUniqueId id{};
     ncclComm_t comm = nullptr;
     REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
@@ -213,12 +209,10 @@ TEST_CASE("nccl: a communicator of the caller's stays the caller's", "[simt][ncc
     }
     CHECK(simt::live_communicators() == 1);
     CHECK(ncclCommAbort(comm) == ncclSuccess);
-    CHECK(simt::live_communicators() == 0);
-    CHECK(simt::device_fault() == "");
 }
 
 TEST_CASE("nccl: collectives on two streams are captured, and replayed on all ranks", "[simt][nccl][graph]") {
-    const simt::live_objects before = simt::live();
+    const simt::leaves_nothing after;
     expectations expect;
     for (const auto& [nodes, of_node] : {std::pair{1, 2}, {2, 1}, {2, 2}}) {
         const simt::ranks_and_nodes ranks{"graphs", {nodes, of_node}};
@@ -227,23 +221,15 @@ TEST_CASE("nccl: collectives on two streams are captured, and replayed on all ra
         });
     }
     CHECK(expect.unmet() == "");
-    CHECK(simt::device_fault() == "");
-    CHECK(simt::live() == before);
-    CHECK(simt::live_communicators() == 0);
 }
 
 TEST_CASE("nccl: an abort waits for the captured graphs", "[simt][nccl][graph]") {
-    const simt::live_objects before = simt::live();
-    {
-        const simt::hanging_calls hanging;
-        lone_rank r;
-        const auto [error, waited] =
-            simt::failure_with_graph(r.transport, r.stream, r.received, std::chrono::milliseconds(300),
-                                     [&] { simt::notice(r.transport.native(), ncclRemoteError); });
-        CHECK(error.starts_with("an earlier NCCL operation: remote process exited"));
-        CHECK(waited.count() >= 0.3);
-    }
-    CHECK(simt::device_fault() == "");
-    CHECK(simt::live() == before);
-    CHECK(simt::live_communicators() == 0);
+    const simt::leaves_nothing after;
+    const simt::hanging_calls hanging;
+    lone_rank r;
+    const auto [error, waited] =
+        simt::failure_with_graph(r.transport, r.stream, r.received, std::chrono::milliseconds(300),
+                                 [&] { simt::notice(r.transport.native(), ncclRemoteError); });
+    CHECK(error.starts_with("an earlier NCCL operation: remote process exited"));
+    CHECK(waited.count() >= 0.3);
 }

@@ -2,6 +2,7 @@
 #include "simt/collectives.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"
+#include "support/host_array.hpp"
 
 #include <zeropp/codec/cuda/each_kernel.cuh>
 #include <zeropp/local_steps/outer_step.hpp>
@@ -11,7 +12,6 @@
 #include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -92,21 +92,6 @@ std::vector<float> train(const Exec& exec, Transport transport, Make make, MakeB
     return result;
 }
 
-/// An array of the host, as device_array.
-template <class T>
-struct host_array {
-    zeropp::workspace<zeropp::host_space> aligned;
-
-    explicit host_array(const std::vector<T>& v) : aligned(v.size() * sizeof(T)) { write(v); }
-    zeropp::host_view<T> view() {
-        return {reinterpret_cast<T*>(aligned.view().data()), aligned.view().size() / sizeof(T)};
-    }
-    std::vector<T> read() { return {view().data(), view().data() + view().size()}; }
-    void write(const std::vector<T>& v) {
-        if (!v.empty()) std::memcpy(aligned.view().data(), v.data(), v.size() * sizeof(T));
-    }
-};
-
 template <class T>
 void check() {
     const simt::live_objects before = simt::live();
@@ -116,8 +101,9 @@ void check() {
         std::vector<std::vector<float>> expected(3), given(3);
         simt::on_ranks(ranks, "an outer step on the host", [&](zeropp::thread_transport& world) {
             expected[static_cast<std::size_t>(world.rank())] = train<zeropp::host_space, T>(
-                zeropp::host{}, world, [](const std::vector<T>& v) { return std::make_unique<host_array<T>>(v); },
-                [](std::size_t n) { return std::make_unique<host_array<std::byte>>(std::vector<std::byte>(n)); });
+                zeropp::host{}, world,
+                [](const std::vector<T>& v) { return std::make_unique<zeropp_test::host_array<T>>(v); },
+                [](std::size_t n) { return std::make_unique<zeropp_test::host_array<std::byte>>(n); });
         });
         simt::on_ranks(ranks, "an outer step on the device", [&](zeropp::thread_transport& world) {
             const auto r = static_cast<std::size_t>(world.rank());

@@ -4,6 +4,7 @@
 
 #include <zeropp/core/view.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ public:
     explicit host_array(std::vector<T> values) : values_(std::move(values)) {}
     zeropp::host_view<T> view() { return {values_.data(), values_.size()}; }
     std::vector<T> read() const { return values_; }
+    void write(const std::vector<T>& values) { std::copy(values.begin(), values.end(), values_.begin()); }
     bool intact() const { return true; }
 
 private:

@@ -45,7 +45,6 @@ void compares_calls_under() {
 
 TEST_CASE("checked throws the same text on every rank where calls differ", "[transport][checked]") {
     SECTION("checked") { compares_calls_under<checking>(); }
-    SECTION("checked<counting>") { compares_calls_under<both<checking, counted>>(); }
     SECTION("counting<checked>") { compares_calls_under<both<counted, checking>>(); }
 }
 

@@ -48,7 +48,6 @@ using zeropp::thread_transport;
 using zeropp::timeout_error;
 
 constexpr std::chrono::milliseconds timeout = 150ms;
-const std::string nothing_thrown = "<nothing thrown>";
 
 /// Runs work(transport, expect) on `ranks` threads. A thread that returns has died: no rank is told.
 template <class Work>
@@ -77,13 +76,6 @@ void gather(Transport& transport) {
     std::vector<std::byte> memory(static_cast<std::size_t>(transport.size()));
     transport.all_gather(host(), memory.data() + transport.rank(), memory.data(), 1);
 }
-
-struct chosen {
-    template <class T>
-    static auto wrap(T inner) {
-        return zeropp::any_transport<host, host_queue>(std::move(inner));
-    }
-};
 
 /// Finds no dead ranks by itself, as NCCL: throws until two are excluded.
 class told : public zeropp::adaptor<told, thread_transport> {
@@ -118,7 +110,6 @@ TEST_CASE("transports and their decorators obey the laws of shrinking", "[transp
     };
     laws(plain());
     laws(chosen());
-    laws(counted());
     laws(both<counted, checking>());
     laws(controlled());
 }
@@ -221,7 +212,7 @@ TEST_CASE("a rank dies between the failure and shrink, or while survivors connec
         zeropp::communicator comm(zeropp::two_level(6, 1), world);
         gather(comm.world());
         if (rank == 4) return;
-        expect(thrown<timeout_error>([&] { gather(comm.world()); }) != nothing_thrown, "a timeout");
+        expect(!thrown<timeout_error>([&] { gather(comm.world()); }).starts_with('<'), "a timeout");
         if (rank == 0) return;
         // Rank 5 agrees, but dies before the communicator's splits.
         if (rank == 5) {
@@ -231,7 +222,7 @@ TEST_CASE("a rank dies between the failure and shrink, or while survivors connec
         auto [next, survivors] = comm.shrink();
         // A topology of nodes with one rank needs no split, so the first operation fails.
         expect.equal(text_of(survivors), "1 2 3 5");
-        expect(thrown<timeout_error>([&] { gather(next.world()); }) != nothing_thrown, "a timeout");
+        expect(!thrown<timeout_error>([&] { gather(next.world()); }).starts_with('<'), "a timeout");
         auto [last, of_next] = next.shrink();
         expect.equal(text_of(of_next), "0 1 2");
         connects(last.world(), rank, {1, 2, 3}, expect);
@@ -240,7 +231,7 @@ TEST_CASE("a rank dies between the failure and shrink, or while survivors connec
         const int rank = world.rank();
         zeropp::communicator comm(zeropp::two_level(4, 2), world);
         if (rank < 2) return;
-        expect(thrown<timeout_error>([&] { gather(comm.world()); }) != nothing_thrown, "a timeout");
+        expect(!thrown<timeout_error>([&] { gather(comm.world()); }).starts_with('<'), "a timeout");
         if (rank >= 6) {
             world.shrink();
             return;
@@ -301,7 +292,7 @@ TEST_CASE("work in flight ends before shrink, and its queue serves the survivors
         const host_queue queue;
         std::array<std::byte, 4> memory{};
         for (int i = 0; i != 3; ++i) world.all_gather(queue, memory.data() + world.rank(), memory.data(), 1);
-        expect(thrown<timeout_error>([&] { queue.wait(); }) != nothing_thrown, "a timeout");
+        expect(!thrown<timeout_error>([&] { queue.wait(); }).starts_with('<'), "a timeout");
         auto [next, survivors] = world.shrink();
         exchanges<host_queue>(next, expect, 100);
         next.all_gather(queue, memory.data() + next.rank(), memory.data(), 1);

@@ -1,4 +1,0 @@
-// expect: block_integer: Bits must be from 2 to 8
-#include <zeropp/quantizer/block_integer.hpp>
-
-constexpr int bits = zeropp::block_integer<9, 128>::code_bits;
