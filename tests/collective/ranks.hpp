@@ -3,6 +3,7 @@
 /// What the tests of the collectives share: element types, inputs, arrays with guards, topologies, ranks on threads.
 
 #include "support/collective_reference.hpp"
+#include "support/difference.hpp"
 #include "support/guarded.hpp"
 #include "support/samples.hpp"
 #include "support/watchdog.hpp"
@@ -20,7 +21,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
@@ -128,20 +128,9 @@ public:
     }
 };
 
-/// Where two arrays differ first, to the bit (all NaN are one); empty when they do not.
+/// The first difference of two arrays, all NaN being one; empty if there is none.
 inline std::string difference(const std::vector<float>& given, const std::vector<float>& expected) {
-    if (given.size() != expected.size()) {
-        return std::to_string(given.size()) + " elements in place of " + std::to_string(expected.size());
-    }
-    for (std::size_t i = 0; i != given.size(); ++i) {
-        if (std::isnan(given[i]) && std::isnan(expected[i])) continue;
-        if (zeropp::float_bits(given[i]) == zeropp::float_bits(expected[i])) continue;
-        char text[128];
-        std::snprintf(text, sizeof text, "element %zu of %zu is %a (%g), expected %a (%g)", i, given.size(), given[i],
-                      given[i], expected[i], expected[i]);
-        return text;
-    }
-    return {};
+    return zeropp_test::difference(given, expected);
 }
 
 /// A map of ranks to nodes.

@@ -339,9 +339,8 @@ TEST_CASE("shard_mirror: another topology of as many ranks, or nothing lost") {
             zeropp::communicator comm(before, transport);
             const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
             zeropp::communicator partners(before.shrink(members), comm.world().split(members));
-            std::vector<std::byte> storage(mirror_of<fp32>::storage_bytes({}, before, n, comm.rank()) + 16);
-            const std::size_t off = (16 - reinterpret_cast<std::uintptr_t>(storage.data()) % 16) % 16;
-            mirror_of<fp32> mirror({}, before, comm.rank(), n, std::span(storage).subspan(off));
+            zeropp::workspace<zeropp::host_space> storage(mirror_of<fp32>::storage_bytes({}, before, n, comm.rank()));
+            mirror_of<fp32> mirror({}, before, comm.rank(), n, storage.view());
             const std::vector<float> own(zeropp::partition(n, 4).size(comm.rank()), 1.0f);
             if (stored) zeropp::mirror_shards(host{}, partners, mirror, own, 7);
             std::vector<int> left = members;
