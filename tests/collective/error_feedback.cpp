@@ -100,6 +100,7 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
         expected.push_back(plain.reduce(map, of_step));
         fulls.push_back(of_step);
     }
+    std::vector<char> intact(at(map.ranks()));
     on_ranks(map.ranks(), "error feedback on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), transport);
         const auto r = at(comm.rank());
@@ -117,8 +118,9 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
                 shard, options, scratch.view());
             exec.wait();
         }
-        if (!storage.intact()) results[0][r].clear();
+        intact[r] = storage.intact();
     });
+    REQUIRE(intact == std::vector<char>(intact.size(), 1));
     for (std::size_t step = 0; step != fulls.size(); ++step) {
         for (std::size_t r = 0; r != results[step].size(); ++r) {
             INFO(map.name << ", " << n << " elements, " << chunks << " chunks, step " << step << ", rank " << r);

@@ -66,6 +66,7 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
     }
     std::vector<std::vector<std::vector<float>>> results(steps, std::vector<std::vector<float>>(size));
     std::vector<moved> by_update(size), by_gather(size);
+    std::vector<char> intact(size, 1);
     on_ranks(map.ranks(), "updates on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
         const auto r = at(comm.rank());
@@ -94,9 +95,8 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
                     by_update[r] = moved_between(before, between);
                     by_gather[r] = moved_between(between, after);
                 }
-                if (full.intact() && storage.intact() && scratch.intact() && gathering.intact()) {
-                    results[step][r] = full.values();
-                }
+                results[step][r] = full.values();
+                intact[r] = intact[r] && full.intact() && storage.intact() && scratch.intact() && gathering.intact();
             }
         });
     });
@@ -106,6 +106,7 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
     for (int g = 0; g != nodes.groups(); ++g) largest = std::max(largest, nodes.group_size(g));
     for (std::size_t r = 0; r != size; ++r) {
         INFO("rank " << r);
+        REQUIRE(intact[r]);
         for (std::size_t step = 0; step != steps; ++step) {
             INFO("step " << step);
             REQUIRE(difference(results[step][r], expected[step]) == "");

@@ -206,14 +206,10 @@ inline const std::vector<node_map>& node_maps() {
     return maps;
 }
 
-/// Sizes of tensors that meet every edge of blocks and slices, `block` being a quantizer's.
-inline std::vector<std::size_t> element_counts(std::size_t block) {
-    return {0, 1, block - 1, block, block + 1, 4 * block + 3, 5, 997, 3001, 10007};
-}
-
-/// Some of the sizes for each map: another choice for another map or salt, so that a few calls meet all pairs.
+/// Some of the sizes that meet every edge of blocks and slices, `block` being a quantizer's: another choice for another
+/// map or salt, so that a few calls meet all pairs.
 inline std::vector<std::size_t> some_counts(std::size_t block, std::size_t map, std::size_t salt) {
-    const std::vector<std::size_t> all = element_counts(block);
+    const std::vector<std::size_t> all{0, 1, block - 1, block, block + 1, 4 * block + 3, 5, 997, 3001, 10007};
     std::vector<std::size_t> some;
     for (const std::size_t k : {0u, 3u, 7u}) some.push_back(all[(map + 3 * salt + k) % all.size()]);
     return some;
