@@ -94,19 +94,16 @@ template <class Q, class Storage>
 class losses_kept {
 public:
     losses_kept(const zeropp::two_level& nodes, std::size_t n)
-        : scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, zeropp::hops{Q{}, Q{}}, n)),
-          storage_(memory::storage_bytes(nodes, n)), memory_(nodes, n, storage_.view()) {}
+        : storage_(memory::storage_bytes(nodes, n)), memory_(nodes, n, storage_.view()) {}
 
     template <class Comm>
     void reduce(Comm& comm, const std::vector<float>& full, std::vector<float>& shard) {
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm,
-                                                      zeropp::with_error_feedback(zeropp::hops{Q{}, Q{}}, memory_),
-                                                      full, shard, zeropp::reduce_options{}, scratch_.view());
+        zeropp::hierarchical_quantized_reduce_scatter(
+            zeropp::host{}, comm, zeropp::with_error_feedback(zeropp::hops{Q{}, Q{}}, memory_), full, shard);
     }
 
 private:
     using memory = zeropp::error_feedback<zeropp::hops<Q, Q>, Storage, zeropp::host_space>;
-    zeropp::workspace<zeropp::host_space> scratch_;
     zeropp::workspace<zeropp::host_space> storage_;
     memory memory_;
 };

@@ -20,6 +20,9 @@ using namespace collective_test;
 
 namespace {
 
+constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
+
 /// Refuses on the calling thread, as MPI does for a queue without MPI_THREAD_MULTIPLE.
 class refusing_transport {
 public:
@@ -56,14 +59,13 @@ bool waits_after_refusal(Call call) {
 }  // namespace
 
 TEST_CASE("allocating overloads: a transport that throws leaves no work behind") {
-    const zeropp::block_integer<8, 256> int8;
     zeropp::communicator comm(zeropp::two_level(1, 2), refusing_transport());
     const std::vector<float> shard(500);
     std::vector<float> full(1000), out(500);
     REQUIRE(
         waits_after_refusal([&](const auto& queue) { zeropp::quantized_all_gather(queue, comm, int8, shard, full); }));
     REQUIRE(waits_after_refusal([&](const auto& queue) {
-        zeropp::hierarchical_quantized_reduce_scatter(queue, comm, zeropp::hops{int8, int8}, full, out);
+        zeropp::hierarchical_quantized_reduce_scatter(queue, comm, zeropp::hops{int8, int4}, full, out);
     }));
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes(int8, 1000, 2));
@@ -75,7 +77,6 @@ TEST_CASE("allocating overloads: a transport that throws leaves no work behind")
 }
 
 TEST_CASE("scratch from the caller's resource: the same result, and all of it back once no work uses it") {
-    const zeropp::block_integer<8, 256> int8;
     constexpr std::size_t n = 3001;
     zeropp_test::counting_resource resource;
     std::atomic<int> wrong = 0;
@@ -93,10 +94,9 @@ TEST_CASE("scratch from the caller's resource: the same result, and all of it ba
         const zeropp::host_queue inter_node;
         const zeropp::pipeline<zeropp::host_queue> both{intra_node, inter_node};
         const zeropp::reduce_options in_chunks{.chunks = 3};
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, full, expected_shard,
-                                                      in_chunks);
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, full, shard, in_chunks,
-                                                      &resource);
+        const zeropp::hops by_hop{int8, int4};
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, by_hop, full, expected_shard, in_chunks);
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, by_hop, full, shard, in_chunks, &resource);
         zeropp::quantized_all_gather(intra_node, comm, int8, shard, expected);
         zeropp::quantized_all_gather(intra_node, comm, int8, shard, gathered, {}, &resource);
         if (shard != expected_shard || gathered != expected) ++wrong;

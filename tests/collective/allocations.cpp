@@ -75,7 +75,7 @@ TEST_CASE("collectives allocate nothing after the first step") {
 namespace {
 
 using int8 = zeropp::block_integer<8, 256>;
-using memory_type = zeropp::error_feedback<zeropp::hops<int8, int8>, zeropp::residuals_in_int8, zeropp::host_space>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
 using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
 
 /// What a rank's work results in.
@@ -95,7 +95,7 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     const auto shard = reference::slice_of(full, at(map.ranks()), at(transport.rank()));
     outcome results{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n),
                     std::vector<float>(shard.size())};
-    std::vector<std::byte> message, storage, kept;
+    std::vector<std::byte> message, kept;
 
     std::optional<zeropp::communicator<zeropp::two_level, zeropp::thread_transport>> made;
     attempt([&] { made.emplace(map.topology(), transport); });
@@ -105,7 +105,6 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     attempt([&] { zeropp::quantized_all_gather(*exec, comm, q, shard, results.weights); });
     attempt([&] {
         message.resize(zeropp::secondary_partition<int8, zeropp::host_space>::storage_bytes(q, n, group_size));
-        storage.resize(memory_type::storage_bytes(comm.topology(), n));
         kept.resize(replica_type::storage_bytes(comm.topology(), n));
     });
     zeropp::secondary_partition<int8, zeropp::host_space> secondary(q, n, group_size, comm.index(), message);
@@ -115,7 +114,7 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     attempt([&] { replica.emplace(comm.topology(), comm.rank(), n, kept); });
     attempt([&] { zeropp::quantized_update(*exec, comm, q, shard, replica->to(version, results.updated)); });
     attempt([&] {
-        zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, zeropp::hops{q, q}, full, results.gradients,
+        zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, zeropp::hops{q, int4()}, full, results.gradients,
                                                       {.chunks = 2});
     });
     return results;

@@ -6,6 +6,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/options.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_update.hpp>
@@ -22,7 +23,7 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
-constexpr zeropp::block_integer<4, 128> int4;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 using checked_communicator = zeropp::communicator<zeropp::two_level, zeropp::checked<zeropp::thread_transport>>;
 
 /// Runs odd(comm) on rank 2 and even(comm) on the others of 2 x 2: the one error that all ranks get.
@@ -96,7 +97,7 @@ TEST_CASE("checked all-gather: another size, quantizer or element on one rank") 
     REQUIRE(mentions(error_of(gather<float>(100, int8), gather<float>(0, int8)), base,
                      "quantized_all_gather of 0 elements of fp32 with int8:256"));
     REQUIRE(mentions(error_of(gather<float>(100, int8), gather<float>(100, int4)), base,
-                     "quantized_all_gather of 100 elements of fp32 with int4:128"));
+                     "quantized_all_gather of 100 elements of fp32 with int4:128:signed:fp16"));
     REQUIRE(mentions(error_of(gather<float>(100, int8), gather<zeropp::half>(100, int8)), base,
                      "quantized_all_gather of 100 elements of fp16 with int8:256"));
 }
@@ -115,7 +116,8 @@ TEST_CASE("checked collectives: another topology on one rank") {
 }
 
 TEST_CASE("checked reduce-scatter: other options, or another collective, on one rank") {
-    const std::string base = "hierarchical_quantized_reduce_scatter of 100 elements of fp32 with int8:256 + int4:128, ";
+    const std::string base =
+        "hierarchical_quantized_reduce_scatter of 100 elements of fp32 with int8:256 + int4:128:signed:fp16, ";
     using zeropp::reduction;
     REQUIRE(mentions(error_of(reduce(100, {}), reduce(100, {.operation = reduction::mean})), base + "sum in 1 chunk",
                      base + "mean in 1 chunk"));
@@ -125,6 +127,13 @@ TEST_CASE("checked reduce-scatter: other options, or another collective, on one 
                      base + "sum in 1 chunk, accumulated"));
     REQUIRE(mentions(error_of(reduce(100, {}), gather<float>(100, int8)), base + "sum in 1 chunk",
                      "quantized_all_gather of 100 elements of fp32 with int8:256"));
+}
+
+TEST_CASE("checked collectives: options in words tell options apart") {
+    using zeropp::reduction;
+    REQUIRE(zeropp::reduce_options{}.text(1).str() == "sum in 1 chunk");
+    REQUIRE(zeropp::reduce_options{reduction::mean, 12, true}.text(12).str() == "mean in 12 chunks, accumulated");
+    REQUIRE(zeropp::reduce_options{reduction::sum, -3, false}.text(-3).str() == "sum in 0 chunks");
 }
 
 TEST_CASE("checked collectives: one rank's own mistake is every rank's error") {

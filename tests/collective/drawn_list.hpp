@@ -88,8 +88,7 @@ template <class T>
 bool gaps_intact(guarded<T>& array, const drawn_tensor& t, std::size_t ranks) {
     std::vector<char> used(t.memory(ranks));
     for (std::size_t i = 0; i != t.n; ++i) used[t.place(ranks, i)] = 1;
-    const guarded<T> fresh_array(t.memory(ranks));
-    auto& fresh = const_cast<guarded<T>&>(fresh_array);
+    guarded<T> fresh(t.memory(ranks));
     for (std::size_t i = 0; i != used.size(); ++i) {
         if (used[i] == 0 && std::memcmp(array.data() + i, fresh.data() + i, sizeof(T)) != 0) return false;
     }

@@ -3,6 +3,7 @@
 
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
@@ -22,11 +23,13 @@
 
 using namespace collective_test;
 using zeropp::host;
+using zeropp::host_queue;
 
 namespace {
 
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
 using int8 = zeropp::block_integer<8, 256>;
+constexpr zeropp::hops by_hop{int8(), int4()};
 
 template <class Storage, class IntraNode = int8, class InterNode = int4>
 using memory_of = zeropp::error_feedback<zeropp::hops<IntraNode, InterNode>, Storage, zeropp::host_space>;
@@ -97,6 +100,7 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
         expected.push_back(plain.reduce(map, of_step));
         fulls.push_back(of_step);
     }
+    std::vector<char> intact(at(map.ranks()));
     on_ranks(map.ranks(), "error feedback on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), transport);
         const auto r = at(comm.rank());
@@ -114,8 +118,9 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
                 shard, options, scratch.view());
             exec.wait();
         }
-        if (!storage.intact()) results[0][r].clear();
+        intact[r] = storage.intact();
     });
+    REQUIRE(intact == std::vector<char>(intact.size(), 1));
     for (std::size_t step = 0; step != fulls.size(); ++step) {
         for (std::size_t r = 0; r != results[step].size(); ++r) {
             INFO(map.name << ", " << n << " elements, " << chunks << " chunks, step " << step << ", rank " << r);
@@ -142,14 +147,15 @@ TEST_CASE("error feedback: residuals in bfloat16") {
 
 TEST_CASE("error feedback: blocks of INT8, on a queue") {
     for (const std::size_t m : {std::size_t{1}, std::size_t{3}, std::size_t{10}}) {
-        check_against_plain<zeropp::residuals_in_int8, zeropp::host_queue>(node_maps()[m], 3001, 3);
+        check_against_plain<zeropp::residuals_in_int8, host_queue>(node_maps()[m], 3001, 3);
     }
 }
 
 TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients, in doubles that know of no codec") {
-    using IntraNode = zeropp::hadamard<int8>;
+    using IntraNode = zeropp::hadamard<zeropp::block_integer<8, 512>>;
     using InterNode = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
     using memory_type = memory_of<zeropp::residuals_in_fp32, IntraNode, InterNode>;
+    constexpr zeropp::hops rotated{IntraNode(), InterNode()};
     constexpr std::size_t steps = 100;
     constexpr std::size_t n = 1003;
     const zeropp::two_level nodes(2, 2);
@@ -163,8 +169,6 @@ TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients
             const auto r = at(comm.rank());
             std::vector<std::byte> storage(memory_type::storage_bytes(nodes, n));
             memory_type memory(nodes, n, storage);
-            zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                nodes, zeropp::hops{IntraNode(), InterNode()}, n));
             for (std::size_t step = 1; step <= steps; ++step) {
                 std::vector<float> full(n);
                 std::vector<double> sum(n);
@@ -183,11 +187,9 @@ TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients
                 std::vector<float> shard(sum.size());
                 if (keeping) {
                     zeropp::hierarchical_quantized_reduce_scatter(
-                        host{}, comm, zeropp::with_error_feedback(zeropp::hops{IntraNode(), InterNode()}, memory), full,
-                        shard, {}, scratch.view());
+                        host{}, comm, zeropp::with_error_feedback(rotated, memory), full, shard);
                 } else {
-                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{IntraNode(), InterNode()},
-                                                                  full, shard, {}, scratch.view());
+                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, rotated, full, shard);
                 }
                 owed[r].resize(sum.size());
                 for (std::size_t i = 0; i != sum.size(); ++i) {
@@ -240,11 +242,8 @@ struct alone_with {
         std::vector<float> shard(n);
         zeropp::run_on_threads(1, [&](zeropp::thread_transport& transport) {
             zeropp::communicator comm(ranks, transport);
-            zeropp::workspace<zeropp::host_space> scratch(
-                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, zeropp::hops{int8{}, int4{}}, n));
-            zeropp::hierarchical_quantized_reduce_scatter(
-                host{}, comm, zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory), full, shard,
-                zeropp::reduce_options{}, scratch.view());
+            zeropp::hierarchical_quantized_reduce_scatter(host_queue{}, comm,
+                                                          zeropp::with_error_feedback(by_hop, memory), full, shard);
         });
         return shard;
     }
@@ -262,16 +261,6 @@ struct residuals_in_half {
     using storage = zeropp::cast_to<zeropp::half>;
 };
 
-template <class F>
-std::string refusal(F f) {
-    try {
-        f();
-    } catch (const zeropp::precondition_error& e) {
-        return e.what();
-    }
-    return "";
-}
-
 }  // namespace
 
 TEST_CASE("error feedback: a tensor without elements is used as any other") {
@@ -282,10 +271,8 @@ TEST_CASE("error feedback: a tensor without elements is used as any other") {
     zeropp::run_on_threads(1, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(ranks, transport);
         std::vector<float> full, shard;
-        std::vector<std::byte> scratch;
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm,
-                                                      zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory),
-                                                      full, shard, zeropp::reduce_options{}, scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(host_queue{}, comm, zeropp::with_error_feedback(by_hop, memory),
+                                                      full, shard);
     });
     CHECK(memory.uses() == 1);
 }
@@ -338,10 +325,9 @@ TEST_CASE("error feedback: nor do residuals that their storage cannot hold") {
 }
 
 TEST_CASE("error feedback: what it was not made for is refused, by all ranks") {
-    const zeropp::two_level one(1, 1);
-    CHECK(refusal([&] {
+    CHECK(zeropp_test::thrown<zeropp::precondition_error>([] {
               std::vector<std::byte> little(16);
-              memory_of<zeropp::residuals_in_int8>(one, 1000, little);
+              memory_of<zeropp::residuals_in_int8>(zeropp::two_level(1, 1), 1000, little);
           }).starts_with("error_feedback: expected a workspace of at least "));
 
     const auto errors = errors_on_ranks(4, "memory for others", [](zeropp::thread_transport& transport) {
@@ -353,11 +339,8 @@ TEST_CASE("error feedback: what it was not made for is refused, by all ranks") {
         zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(comm.topology(), n));
         memory_type memory(comm.topology(), n, storage.view());
         std::vector<float> full(100), shard(25);
-        zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-            comm.topology(), zeropp::hops{int8{}, int4{}}, 100));
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm,
-                                                      zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory),
-                                                      full, shard, zeropp::reduce_options{}, scratch.view());
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::with_error_feedback(by_hop, memory), full,
+                                                      shard);
     });
     for (const std::string& error : errors) {
         INFO(error);
@@ -374,12 +357,8 @@ TEST_CASE("error feedback: nodes of as many ranks in other places are refused") 
         zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(made_for, 100));
         memory_type memory(made_for, 100, storage.view());
         std::vector<float> full(100), shard(10);
-        const zeropp::hops by_hop{int8{}, int4{}};
-        zeropp::hierarchical_quantized_reduce_scatter(
-            host{}, comm, zeropp::with_error_feedback(by_hop, memory), full, shard, zeropp::reduce_options{},
-            zeropp::workspace<zeropp::host_space>(
-                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(used_on, by_hop, 100))
-                .view());
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::with_error_feedback(by_hop, memory), full,
+                                                      shard);
     });
     for (const std::string& error : errors) {
         CHECK(error ==

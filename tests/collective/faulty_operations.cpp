@@ -27,6 +27,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +45,7 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t elements = 3001;
 constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 constexpr int faulty_rank = 1;
 // Of ranks that must give up, and of ranks that must not, however busy the machine.
 constexpr std::chrono::milliseconds impatient = 300ms, patient = 10s;
@@ -62,6 +64,21 @@ std::vector<float> input(int rank) {
     return tensor_of(elements, reference::fp32, static_cast<std::uint64_t>(rank) + 1);
 }
 
+/// Calls update(replica) with a replica of zeros at version 1. If that throws, the replica should have no version.
+template <class T, class Update>
+void to_version_2(const comm_type& comm, Update update) {
+    using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space>;
+    std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
+    replica_type replica(comm.topology(), comm.rank(), elements, storage);
+    replica.stamp(1);
+    try {
+        update(replica);
+    } catch (...) {
+        if (replica.version()) throw std::logic_error("a replica that is between two versions has one");
+        throw;
+    }
+}
+
 const std::vector<subject>& subjects() {
     static const std::vector<subject> all{
         {"quantized_all_gather",
@@ -78,9 +95,9 @@ const std::vector<subject>& subjects() {
              for (int r = 0; r != comm.size(); ++r) fulls.push_back(input(r));
              const std::vector<float> expected =
                  reference::reduce_scattered(nodes.node_of_rank, fulls, at(comm.rank()), described(int8),
-                                             described(int8), false, {}, reference::fp32);
+                                             described(int4), false, {}, reference::fp32);
              std::vector<float> shard(expected.size());
-             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int8},
+             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int4},
                                                            fulls[at(comm.rank())], shard);
              return difference(shard, expected);
          },
@@ -98,27 +115,23 @@ const std::vector<subject>& subjects() {
          {{0, 1}}},
         {"quantized_update",
          [](comm_type& comm) {
-             using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
-             std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
-             replica_type replica(comm.topology(), comm.rank(), elements, storage);
-             replica.stamp(1);
              std::vector<float> full(elements);
-             zeropp::quantized_update(zeropp::host{}, comm, int8, reference::slice_of(input(0), 4, at(comm.rank())),
-                                      replica.to(2, full));
+             to_version_2<float>(comm, [&](auto& replica) {
+                 zeropp::quantized_update(zeropp::host{}, comm, int8, reference::slice_of(input(0), 4, at(comm.rank())),
+                                          replica.to(2, full));
+             });
              return difference(full, updated<float>(input(0), std::vector<float>(elements), 4, int8));
          },
          {{0, 1, 2, 3}, {0, 1}}},
         {"quantized_update by exact differences",
          [](comm_type& comm) {
              using T = zeropp::bfloat16;
-             using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space>;
-             std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
-             replica_type replica(comm.topology(), comm.rank(), elements, storage);
-             replica.stamp(1);
-             std::vector<T> full(elements), expected;
-             for (const float x : input(0)) expected.push_back(zeropp::element_traits<T>::from_float(x));
-             zeropp::quantized_update(zeropp::host{}, comm, zeropp::exact_differences{},
-                                      reference::slice_of(input(0), 4, at(comm.rank())), replica.to(2, full));
+             const std::vector<T> expected = narrowed<T>(input(0));
+             std::vector<T> full(elements);
+             to_version_2<T>(comm, [&](auto& replica) {
+                 zeropp::quantized_update(zeropp::host{}, comm, zeropp::exact_differences{},
+                                          reference::slice_of(input(0), 4, at(comm.rank())), replica.to(2, full));
+             });
              const bool same = std::memcmp(full.data(), expected.data(), elements * sizeof(T)) == 0;
              return std::string(same ? "" : "other bits");
          },
@@ -148,6 +161,8 @@ std::string kind_of_error(const std::function<std::string()>& act) {
         return "integrity_error";
     } catch (const zeropp_test::injected_fault&) {
         return "injected_fault";
+    } catch (const std::logic_error& e) {
+        return e.what();
     }
 }
 

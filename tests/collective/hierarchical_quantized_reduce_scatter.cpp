@@ -143,42 +143,25 @@ TEST_CASE("reduce-scatter: NaN and Inf reach the elements that share a block wit
     const std::size_t n = 4 * 700;
     const node_map& map = node_maps()[2];
     results_by_rank fulls = gradients<float>(4, n, 3);
-    const zeropp::block_integer<4, 128> inter_node;
-    const results_by_rank clean = reduce(map, fulls, int8, inter_node, {});
-    // In the slice of rank 1, blocks of 256: elements [256, 512) on the first hop, whole blocks of the second.
+    const results_by_rank clean = reduce(map, fulls, int8, int4, {});
+    // In the slice of rank 1, blocks of 256: elements [256, 512) on the hop with larger blocks, whole blocks of the
+    // other hop.
     fulls[2][700 + 300] = zeropp::quiet_nan;
-    // In that of rank 3: the tail [512, 700) on the first hop.
+    // In the slice of rank 3: the tail [512, 700).
     fulls[0][2100 + 699] = -INFINITY;
-    SECTION("larger blocks on the first hop") {
-        const results_by_rank dirty = reduce(map, fulls, int8, inter_node, {.chunks = 2});
-        for (std::size_t r = 0; r != 4; ++r) {
-            for (std::size_t i = 0; i != 700; ++i) {
-                INFO("rank " << r << ", element " << i);
-                const bool affected = (r == 1 && i >= 256 && i < 512) || (r == 3 && i >= 512);
-                if (std::isnan(dirty[r][i]) != affected) FAIL("is " << dirty[r][i]);
-                if (!affected && difference({dirty[r][i]}, {clean[r][i]}) != "") FAIL("has changed");
-            }
-        }
-    }
-    SECTION("larger blocks on the second hop") {
-        const results_by_rank dirty = reduce(map, fulls, inter_node, int8, {.operation = zeropp::reduction::mean});
-        for (std::size_t r = 0; r != 4; ++r) {
-            for (std::size_t i = 0; i != 700; ++i) {
-                INFO("rank " << r << ", element " << i);
-                const bool affected = (r == 1 && i >= 256 && i < 512) || (r == 3 && i >= 512);
-                if (std::isnan(dirty[r][i]) != affected) FAIL("is " << dirty[r][i]);
-            }
-        }
-    }
-    SECTION("lossless messages keep NaN to its element") {
-        const results_by_rank dirty = reduce(map, fulls, fp32, fp32, {});
-        for (std::size_t r = 0; r != 4; ++r) {
-            for (std::size_t i = 0; i != 700; ++i) {
-                const bool is_nan = r == 1 && i == 300;
-                const bool is_infinite = r == 3 && i == 699;
-                if (std::isnan(dirty[r][i]) != is_nan) FAIL("rank " << r << ", element " << i << " is " << dirty[r][i]);
-                if (std::isinf(dirty[r][i]) != is_infinite) FAIL("rank " << r << ", element " << i);
-            }
+    const results_by_rank larger_first = reduce(map, fulls, int8, int4, {.chunks = 2});
+    const results_by_rank larger_second = reduce(map, fulls, int4, int8, {.operation = zeropp::reduction::mean});
+    // Lossless messages keep NaN to its element.
+    const results_by_rank lossless = reduce(map, fulls, fp32, fp32, {});
+    for (std::size_t r = 0; r != 4; ++r) {
+        for (std::size_t i = 0; i != 700; ++i) {
+            INFO("rank " << r << ", element " << i);
+            const bool affected = (r == 1 && i >= 256 && i < 512) || (r == 3 && i >= 512);
+            if (std::isnan(larger_first[r][i]) != affected) FAIL("is " << larger_first[r][i]);
+            if (std::isnan(larger_second[r][i]) != affected) FAIL("is " << larger_second[r][i]);
+            if (!affected && difference({larger_first[r][i]}, {clean[r][i]}) != "") FAIL("has changed");
+            if (std::isnan(lossless[r][i]) != (r == 1 && i == 300)) FAIL("is " << lossless[r][i]);
+            if (std::isinf(lossless[r][i]) != (r == 3 && i == 699)) FAIL("is " << lossless[r][i]);
         }
     }
 }

@@ -9,9 +9,6 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
-#include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/secondary_partition.hpp>
-#include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -66,7 +63,6 @@ private:
 
 constexpr int never = -1;
 constexpr zeropp::reduce_options in_chunks{.chunks = 2};
-using secondary_type = zeropp::secondary_partition<nameless, zeropp::host_space>;
 using memory_type =
     zeropp::error_feedback<zeropp::hops<nameless, nameless>, zeropp::residuals_in_int8, zeropp::host_space>;
 
@@ -140,65 +136,23 @@ TEMPLATE_TEST_CASE("error feedback goes on after a link that fails, wherever it 
     CHECK(failures == 4);  // two chunks, two hops
 }
 
-TEST_CASE("a quantizer that throws before any message leaves feedback and partitions as they were") {
+TEST_CASE("a quantizer that throws before any message leaves feedback as it was") {
     const node_map& map = node_maps()[0];
     auto feedback = feedback_on(map);
     reduce<zeropp::host>(map, feedback, 1);
     const std::uint64_t uses = feedback[0]->memory.uses();
     const auto residuals = feedback[0]->residuals();
-    on_ranks(1, "a quantizer that throws", [&](zeropp::thread_transport& transport) {
-        zeropp::communicator comm(map.topology(), transport);
-        const std::vector<float> shard = tensor_of(n, reference::fp32, 3);
-        std::vector<float> full(n), before(n), after(n);
-        std::vector<std::byte> storage(secondary_type::storage_bytes({}, n, 1));
-        secondary_type secondary({}, n, 1, 0, storage);
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
-        const zeropp::host exec;
-        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, {}, scratch.view());
-        secondary.store(exec, full, 7);
-        zeropp::secondary_partition_gather(exec, comm, secondary, 7, before);
-        const std::vector<float> other = tensor_of(n, reference::fp32, 4);
+    const auto scatter = [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), failing_transport{transport, std::make_shared<int>(never)});
+        const std::vector<float> full = tensor_of(n, reference::fp32, 4);
+        std::vector<float> shard(n);
         nameless::throws = true;
-        const auto gather = [&] {
-            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, {}, scratch.view());
-            secondary.store(exec, after, 8);
-        };
-        const auto scatter = [&] {
-            zeropp::workspace<zeropp::host_space> room(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                comm.topology(), zeropp::hops{nameless{}, nameless{}}, n));
-            zeropp::hierarchical_quantized_reduce_scatter(
-                exec, comm, zeropp::with_error_feedback(zeropp::hops{nameless{}, nameless{}}, feedback[0]->memory),
-                other, after, zeropp::reduce_options{}, room.view());
-        };
-        CHECK(zeropp_test::thrown<std::runtime_error>(gather) == "no name");
-        CHECK(zeropp_test::thrown<std::runtime_error>(scatter) == "no name");
-        nameless::throws = false;
-        CHECK(secondary.version() == 7);
-        zeropp::secondary_partition_gather(exec, comm, secondary, 7, after);
-        CHECK(difference(after, before) == "");
-    });
+        zeropp::hierarchical_quantized_reduce_scatter(
+            zeropp::host{}, comm,
+            zeropp::with_error_feedback(zeropp::hops{nameless{}, nameless{}}, feedback[0]->memory), full, shard);
+    };
+    CHECK(zeropp_test::thrown<std::runtime_error>([&] { on_ranks(1, "a quantizer that throws", scatter); }) ==
+          "no name");
     CHECK(feedback[0]->memory.uses() == uses);
     CHECK((feedback[0]->residuals() == residuals));
-}
-
-TEST_CASE("a secondary partition is not stamped by a gather that fails") {
-    const node_map& map = node_maps()[1];
-    std::vector<char> stamped(4, 1);
-    on_ranks(4, "a gather that fails", [&](zeropp::thread_transport& transport) {
-        zeropp::communicator comm(map.topology(), failing_transport{transport, std::make_shared<int>(0)});
-        const std::vector<float> shard(zeropp::partition(n, 4).size(comm.rank()), 1.0f);
-        std::vector<float> full(n);
-        std::vector<std::byte> storage(secondary_type::storage_bytes({}, n, 4));
-        secondary_type secondary({}, n, 4, comm.index(), storage);
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
-        const auto gather = [&] {
-            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, {}, scratch.view());
-            secondary.store(zeropp::host{}, full, 7);
-        };
-        if (zeropp_test::thrown<zeropp::error>(gather) != "a link is down") throw std::runtime_error("no failure");
-        stamped[at(comm.rank())] = secondary.version().has_value();
-    });
-    CHECK((stamped == std::vector<char>(4, 0)));
 }

@@ -133,4 +133,18 @@ inline std::vector<std::vector<int>> losses(const node_map& map) {
 inline const std::vector<drawn_tensor> some_tensors{{0, 1, 0},   {1, 1, 0},  {37, 1, 0},
                                                     {515, 3, 0}, {64, 1, 0}, {1003, 1, 0}};
 
+/// Calls f(turn, array, list) for all losses on `maps`: of an array, in sizes that take turns, and of `some_tensors`.
+template <class F>
+void for_each_loss(const std::vector<node_map>& maps, F f) {
+    std::size_t turn = 0;
+    for (const node_map& map : maps) {
+        for (const std::vector<int>& dead : losses(map)) {
+            const std::size_t n = std::vector<std::size_t>{1003, 0, 1, 5, 998}[turn % 5];
+            const std::size_t bytes = std::vector<std::size_t>{std::size_t{16} << 20, 1, 4000}[turn++ % 3];
+            const loss array{map, dead, {{n, 1, 0}}, {.lost_shards_only = turn % 4 < 2, .chunk_bytes = bytes}};
+            f(turn, array, loss{map, dead, some_tensors, array.options});
+        }
+    }
+}
+
 }  // namespace collective_test

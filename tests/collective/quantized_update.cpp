@@ -33,6 +33,7 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
+using rotated4 = zeropp::hadamard<zeropp::block_integer<4, 64, zeropp::signed_absmax, zeropp::half>>;
 using int8_type = zeropp::block_integer<8, 64>;
 constexpr int8_type int8;
 
@@ -65,6 +66,7 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
     }
     std::vector<std::vector<std::vector<float>>> results(steps, std::vector<std::vector<float>>(size));
     std::vector<moved> by_update(size), by_gather(size);
+    std::vector<char> intact(size, 1);
     on_ranks(map.ranks(), "updates on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
         const auto r = at(comm.rank());
@@ -93,9 +95,8 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
                     by_update[r] = moved_between(before, between);
                     by_gather[r] = moved_between(between, after);
                 }
-                if (full.intact() && storage.intact() && scratch.intact() && gathering.intact()) {
-                    results[step][r] = full.values();
-                }
+                results[step][r] = full.values();
+                intact[r] = intact[r] && full.intact() && storage.intact() && scratch.intact() && gathering.intact();
             }
         });
     });
@@ -105,6 +106,7 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
     for (int g = 0; g != nodes.groups(); ++g) largest = std::max(largest, nodes.group_size(g));
     for (std::size_t r = 0; r != size; ++r) {
         INFO("rank " << r);
+        REQUIRE(intact[r]);
         for (std::size_t step = 0; step != steps; ++step) {
             INFO("step " << step);
             REQUIRE(difference(results[step][r], expected[step]) == "");
@@ -224,39 +226,26 @@ void check_list(int seed, const IntraNode& intra_node, bool all_own = true, cons
 
 TEST_CASE("updates: replicas of floats, and of bfloat16 beside weights in float, on every topology") {
     for (std::size_t m = 0; m != node_maps().size(); ++m) {
-        for (const std::size_t n : some_counts(128, m, 1)) {
-            check<float>(node_maps()[m], n);
-            check<zeropp::bfloat16>(node_maps()[m], n);
-        }
-        check<zeropp::bfloat16>(node_maps()[m], 0);
-    }
-}
-
-TEST_CASE("updates: what the first groups own reaches the others, which own nothing, on every topology") {
-    for (std::size_t m = 0; m != node_maps().size(); ++m) {
+        for (const std::size_t n : some_counts(128, m, 1)) check<float>(node_maps()[m], n);
         const int groups = node_maps()[m].topology().groups();
-        for (int owners = 1; owners <= groups; ++owners) {
-            if (!can_own(node_maps()[m].topology(), owners)) continue;
-            for (const std::size_t n : some_counts(128, m, 2 + at(owners))) {
+        // All groups own slices; or the first ones do, from which they reach the others, which own nothing.
+        for (int owners = 0; owners <= groups; ++owners) {
+            if (owners != 0 && !can_own(node_maps()[m].topology(), owners)) continue;
+            for (const std::size_t n : some_counts(128, m, owners == 0 ? 1 : 2 + at(owners))) {
                 check<zeropp::bfloat16>(node_maps()[m], n, owners);
             }
+            check<zeropp::bfloat16>(node_maps()[m], 0, owners);
             check<float>(node_maps()[m], at(owners), owners);  // fewer elements than ranks
-            check<float>(node_maps()[m], 0, owners);
         }
-    }
-}
-
-TEST_CASE("updates: drawn lists that the first groups own, updated and gathered in chunks") {
-    for (int seed = 0; seed != 80; ++seed) {
-        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{}, false)
-                      : check_list<zeropp::bfloat16, host>(seed, int8, false);
     }
 }
 
 TEST_CASE("updates: drawn lists, updated and gathered in chunks, exact inside the node and in eight bits") {
-    for (int seed = 0; seed != 80; ++seed) {
-        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{})
-                      : check_list<zeropp::bfloat16, host>(seed, int8);
+    for (const bool all_own : {true, false}) {
+        for (int seed = 0; seed != 80; ++seed) {
+            seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{}, all_own)
+                          : check_list<zeropp::bfloat16, host>(seed, int8, all_own);
+        }
     }
 }
 
@@ -401,7 +390,7 @@ TEST_CASE("updates: a difference that is not finite is NaN in its block alone") 
 }
 
 TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and the same on all nodes", "[accuracy]") {
-    const zeropp::hadamard<zeropp::block_integer<4, 64, zeropp::signed_absmax, zeropp::half>> q;
+    constexpr rotated4 q;
     constexpr std::size_t n = 130;
     std::vector<std::vector<float>> last(2);
     std::vector<double> early(2), late(2);
@@ -434,7 +423,6 @@ TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and th
 }
 
 TEST_CASE("updates: rotated differences of slices that end inside a window, on every topology") {
-    using rotated4 = zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>;
     using rotated8 = zeropp::hadamard<int8_type>;
     for (const node_map& map : node_maps()) {
         const auto ranks = at(map.ranks());
@@ -468,18 +456,34 @@ TEST_CASE("updates: rotated differences of slices that end inside a window, on e
     }
 }
 
+namespace {
+/// Calls call(comm, replica) on all ranks of `nodes`, with replicas of n floats that were made over `made_for`, for the
+/// ranks `off` behind their own. Returns what each rank throws.
+template <class Call>
+std::vector<std::string> errors_of(const zeropp::two_level& nodes, const zeropp::two_level& made_for, int off,
+                                   std::size_t n, Call call) {
+    return errors_on_ranks(nodes.size(), "a replica", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(made_for, n));
+        replica_of<float> replica(made_for, (comm.rank() + off) % nodes.size(), n, storage.view());
+        call(comm, replica);
+    });
+}
+constexpr auto update = [](auto& comm, auto& replica) {
+    zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(3));
+};
+constexpr auto gather = [](auto& comm, auto& replica, std::size_t n, std::uint64_t version) {
+    std::vector<float> full(n);
+    zeropp::secondary_partition_gather(host{}, comm, replica, version, full);
+};
+}  // namespace
+
 TEST_CASE("updates: what is gathered has the version that was asked for, or there is an error") {
     for (const bool updated : {false, true}) {
-        const auto errors = errors_on_ranks(2, "versions", [&](zeropp::thread_transport& transport) {
-            const zeropp::two_level nodes(1, 2);
-            zeropp::communicator comm(nodes, transport);
-            zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 10));
-            replica_of<float> replica(nodes, comm.rank(), 10, storage.view());
-            std::vector<float> full(10);
-            if (updated) zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(3));
-            zeropp::secondary_partition_gather(host{}, comm, replica, 4, full);
-        });
-        for (const std::string& error : errors) {
+        for (const std::string& error : errors_of({1, 2}, {1, 2}, 0, 10, [&](auto& comm, auto& replica) {
+                 if (updated) update(comm, replica);
+                 gather(comm, replica, 10, 4);
+             })) {
             CHECK(error == "secondary_partition_gather: expected a secondary partition of version 4, given " +
                                std::string(updated ? "one of version 3" : "an empty one"));
         }
@@ -487,64 +491,34 @@ TEST_CASE("updates: what is gathered has the version that was asked for, or ther
 }
 
 TEST_CASE("updates: a replica that was made for other ranks, storage that is too small, a tensor of another size") {
-    const auto errors = errors_on_ranks(4, "another rank's", [](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(2, 2);
-        zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
-        replica_of<float> replica(nodes, (comm.rank() + 1) % 4, 20, storage.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
-    });
-    CHECK(errors[0] == "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2 ranks, "
-                       "given one for rank 1 of group 0 of 2 groups of 2 ranks");
-    zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(zeropp::two_level(2, 2), 20) - 1);
-    CHECK_THROWS_AS(replica_of<float>(zeropp::two_level(2, 2), 0, 20, storage.view()), zeropp::precondition_error);
-    const auto sizes = errors_on_ranks(2, "another tensor", [](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(1, 2);
-        zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
-        replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
-        std::vector<float> full(11);
-        zeropp::secondary_partition_gather(host{}, comm, replica, 1, full);
-    });
-    for (const std::string& error : sizes) {
+    const zeropp::two_level nodes(2, 2), more(4, 2), crossed(std::vector<int>{0, 1, 0, 1});
+    CHECK(errors_of(nodes, nodes, 1, 20, update)[0] ==
+          "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2 ranks, "
+          "given one for rank 1 of group 0 of 2 groups of 2 ranks");
+    zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20) - 1);
+    CHECK_THROWS_AS(replica_of<float>(nodes, 0, 20, storage.view()), zeropp::precondition_error);
+    for (const std::string& error : errors_of({1, 2}, {1, 2}, 0, 10, [](auto& comm, auto& replica) {
+             update(comm, replica);
+             gather(comm, replica, 11, 3);
+         })) {
         CHECK(error == "secondary_partition_gather: expected a tensor of 10 elements, given one of 11");
     }
-    const auto others = errors_on_ranks(4, "other ranks", [](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(2, 2), more(4, 2);
-        zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(more, 20));
-        replica_of<float> replica(more, comm.rank(), 20, memory.view());
+    const auto others = errors_of(nodes, more, 0, 20, [](auto& comm, auto& replica) {
         replica.stamp(1);
-        std::vector<float> full(20);
-        zeropp::secondary_partition_gather(host{}, comm, replica, 1, full);
+        gather(comm, replica, 20, 1);
     });
     for (std::size_t r = 0; r != 4; ++r) {
         const std::string place = "rank " + std::to_string(r % 2) + " of group " + std::to_string(r / 2) + " of ";
         CHECK(others[r] == "secondary_partition_gather: expected a secondary replica for " + place +
                                "2 groups of 2 ranks, given one for " + place + "4 groups of 2 ranks");
     }
-    const auto elsewhere = errors_on_ranks(4, "ranks in other places", [](zeropp::thread_transport& transport) {
-        const std::vector<int> node_of_rank{0, 1, 0, 1};
-        const zeropp::two_level nodes(2, 2), crossed{std::span<const int>(node_of_rank)};
-        zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(crossed, 20));
-        replica_of<float> replica(crossed, comm.rank(), 20, memory.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
-    });
-    CHECK(elsewhere[0] ==
+    CHECK(errors_of(nodes, crossed, 0, 20, update)[0] ==
           "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2 ranks, "
           "given one for rank 0 of group 0 of 2 groups of 2 ranks in other places");
-    const auto in_place = errors_on_ranks(2, "in place", [](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(1, 2);
-        zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
-        replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
-        zeropp::quantized_update(host{}, comm, int4,
-                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.message(0)), 5),
-                                 replica.to(1));
-    });
-    for (const std::string& error : in_place) {
+    for (const std::string& error : errors_of({1, 2}, {1, 2}, 0, 10, [](auto& comm, auto& replica) {
+             const zeropp::host_view<float> kept(reinterpret_cast<float*>(replica.message(0)), 5);
+             zeropp::quantized_update(host{}, comm, int4, kept, replica.to(1));
+         })) {
         CHECK(error == "quantized_update: expected a shard apart from the replica, given one that overlaps it");
     }
 }

@@ -3,6 +3,7 @@
 /// What the tests of the collectives share: element types, inputs, arrays with guards, topologies, ranks on threads.
 
 #include "support/collective_reference.hpp"
+#include "support/difference.hpp"
 #include "support/guarded.hpp"
 #include "support/samples.hpp"
 #include "support/watchdog.hpp"
@@ -20,7 +21,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
@@ -128,20 +128,9 @@ public:
     }
 };
 
-/// Where two arrays differ first, to the bit (all NaN are one); empty when they do not.
+/// The first difference of two arrays, all NaN being one; empty if there is none.
 inline std::string difference(const std::vector<float>& given, const std::vector<float>& expected) {
-    if (given.size() != expected.size()) {
-        return std::to_string(given.size()) + " elements in place of " + std::to_string(expected.size());
-    }
-    for (std::size_t i = 0; i != given.size(); ++i) {
-        if (std::isnan(given[i]) && std::isnan(expected[i])) continue;
-        if (zeropp::float_bits(given[i]) == zeropp::float_bits(expected[i])) continue;
-        char text[128];
-        std::snprintf(text, sizeof text, "element %zu of %zu is %a (%g), expected %a (%g)", i, given.size(), given[i],
-                      given[i], expected[i], expected[i]);
-        return text;
-    }
-    return {};
+    return zeropp_test::difference(given, expected);
 }
 
 /// A map of ranks to nodes.
@@ -217,14 +206,10 @@ inline const std::vector<node_map>& node_maps() {
     return maps;
 }
 
-/// Sizes of tensors that meet every edge of blocks and slices, `block` being a quantizer's.
-inline std::vector<std::size_t> element_counts(std::size_t block) {
-    return {0, 1, block - 1, block, block + 1, 4 * block + 3, 5, 997, 3001, 10007};
-}
-
-/// Some of the sizes for each map: another choice for another map or salt, so that a few calls meet all pairs.
+/// Some of the sizes that meet every edge of blocks and slices, `block` being a quantizer's: another choice for another
+/// map or salt, so that a few calls meet all pairs.
 inline std::vector<std::size_t> some_counts(std::size_t block, std::size_t map, std::size_t salt) {
-    const std::vector<std::size_t> all = element_counts(block);
+    const std::vector<std::size_t> all{0, 1, block - 1, block, block + 1, 4 * block + 3, 5, 997, 3001, 10007};
     std::vector<std::size_t> some;
     for (const std::size_t k : {0u, 3u, 7u}) some.push_back(all[(map + 3 * salt + k) % all.size()]);
     return some;

@@ -20,6 +20,7 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
 /// Forward gather on `nodes`, then backward gather in groups of `k` ranks. `first` and `second` are quantizers.
 template <class T, class First, class Second>
@@ -78,7 +79,7 @@ TEST_CASE("secondary gather: the bits of the forward gather, in groups that are 
     for (const node_map& map : node_maps()) {
         for (const std::size_t n : {0u, 1u, 3u, 257u, 1003u}) {
             check_two_passes<float>(map, map.topology(), n, int8, zeropp::cast_to<float>{});
-            check_two_passes<float>(map, map.topology(), n, int8, zeropp::block_integer<4, 128>{});
+            check_two_passes<float>(map, map.topology(), n, int8, int4);
         }
     }
 }

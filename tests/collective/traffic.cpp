@@ -19,7 +19,7 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
-constexpr zeropp::block_integer<4, 128> int4;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
 struct bytes {
     std::uint64_t intra_node;
@@ -77,7 +77,7 @@ TEST_CASE("traffic of the reduce-scatter: a rank's own slices cross, quantized f
         const std::vector<float> full(250 * at(comm.size()));
         zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, full, shard);
     };
-    // A slice is 256 bytes inside (see above); across, 125 bytes of codes, 3 to align, 2 scales, 8 to fill.
+    // A slice is 256 bytes inside (see above); across, 125 bytes of codes, 1 to align, 2 scales of 2, 14 to fill.
     const std::uint64_t intra_node = 256, inter_node = 144;
     check_traffic({2, 2}, {2, 2}, name, {2 * intra_node, inter_node}, reduce);
     check_traffic({3, 2}, {3, 2}, name, {3 * intra_node, 2 * inter_node}, reduce);

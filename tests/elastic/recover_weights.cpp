@@ -136,22 +136,15 @@ void check(const loss& c) {
 }  // namespace
 
 TEST_CASE("recover_weights: any loss on any nodes, of arrays and lists, of elements and blocks") {
-    std::size_t turn = 0;
-    for (const node_map& map : node_maps()) {
-        for (const std::vector<int>& dead : losses(map)) {
-            const std::size_t n = std::vector<std::size_t>{1003, 0, 1, 5, 998}[turn % 5];
-            const std::size_t bytes = std::vector<std::size_t>{std::size_t{16} << 20, 1, 4000}[turn++ % 3];
-            const loss array{map, dead, {{n, 1, 0}}, {.lost_shards_only = turn % 4 < 2, .chunk_bytes = bytes}};
-            const loss list{map, dead, some_tensors, array.options};
-            if (turn % 2 == 0) {
-                check<float, false, partition_of<zeropp::cast_to<float>>>(array);
-                check<float, true, partition_of<int8_type>>(list);
-            } else {
-                check<bfloat16, false, partition_of<int8_type>>(array);
-                check<float, true, replica_type>(list);
-            }
+    for_each_loss(node_maps(), [](std::size_t turn, const loss& array, const loss& list) {
+        if (turn % 2 == 0) {
+            check<float, false, partition_of<zeropp::cast_to<float>>>(array);
+            check<float, true, partition_of<int8_type>>(list);
+        } else {
+            check<bfloat16, false, partition_of<int8_type>>(array);
+            check<float, true, replica_type>(list);
         }
-    }
+    });
 }
 
 TEST_CASE("recover_weights: the newest version that survivors hold whole, after shrink") {

@@ -176,22 +176,15 @@ TEST_CASE("shard_mirror: any loss on any nodes, of arrays and lists, of elements
         if (map.topology().groups() > 1) maps.push_back(map);
     }
     maps.push_back({"5 nodes of 2, 1, 3, 1, 2", {0, 0, 1, 2, 2, 2, 3, 4, 4}});
-    std::size_t turn = 0;
-    for (const node_map& map : maps) {
-        for (const std::vector<int>& dead : losses(map)) {
-            const std::size_t n = std::vector<std::size_t>{1003, 0, 1, 5, 998}[turn % 5];
-            const std::size_t bytes = std::vector<std::size_t>{std::size_t{16} << 20, 1, 4000}[turn++ % 3];
-            const loss array{map, dead, {{n, 1, 0}}, {.chunk_bytes = bytes}};
-            const loss list{map, dead, some_tensors, array.options};
-            if (turn % 2 == 0) {
-                check<fp32, false>(array);
-                check<int8, true>(list);
-            } else {
-                check<int8, false>(array);
-                check<fp32, true>(list);
-            }
+    for_each_loss(maps, [](std::size_t turn, const loss& array, const loss& list) {
+        if (turn % 2 == 0) {
+            check<fp32, false>(array);
+            check<int8, true>(list);
+        } else {
+            check<int8, false>(array);
+            check<fp32, true>(list);
         }
-    }
+    });
 }
 
 TEST_CASE("shard_mirror: messages that fail leave the old shards and version") {
@@ -339,9 +332,8 @@ TEST_CASE("shard_mirror: another topology of as many ranks, or nothing lost") {
             zeropp::communicator comm(before, transport);
             const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
             zeropp::communicator partners(before.shrink(members), comm.world().split(members));
-            std::vector<std::byte> storage(mirror_of<fp32>::storage_bytes({}, before, n, comm.rank()) + 16);
-            const std::size_t off = (16 - reinterpret_cast<std::uintptr_t>(storage.data()) % 16) % 16;
-            mirror_of<fp32> mirror({}, before, comm.rank(), n, std::span(storage).subspan(off));
+            zeropp::workspace<zeropp::host_space> storage(mirror_of<fp32>::storage_bytes({}, before, n, comm.rank()));
+            mirror_of<fp32> mirror({}, before, comm.rank(), n, storage.view());
             const std::vector<float> own(zeropp::partition(n, 4).size(comm.rank()), 1.0f);
             if (stored) zeropp::mirror_shards(host{}, partners, mirror, own, 7);
             std::vector<int> left = members;

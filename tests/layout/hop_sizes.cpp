@@ -1,6 +1,7 @@
 #include <zeropp/layout/schedule.hpp>
 
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/three_level.hpp>
@@ -30,12 +31,18 @@ namespace {
 /// A format in which every message has `Bytes` bytes.
 template <std::size_t Bytes>
 constexpr zeropp::message_format fixed{1, [](std::size_t, const zeropp::message_place&) { return Bytes; }};
+constexpr auto int8 = zeropp::format_of<zeropp::block_integer<8, 256>>;
+constexpr auto int4 = zeropp::format_of<zeropp::block_integer<4, 128>>;
+/// Plan of a reduction of `elements` elements in `chunks` chunks, with messages in `formats` along the levels.
+template <class Topology, class... Formats>
+auto plan_of(const Topology& ranks, std::size_t elements, int chunks, const Formats&... formats) {
+    const zeropp::detail::tensor_division whole(elements, ranks.size());
+    return zeropp::detail::reduction_plan(ranks, zeropp::detail::schedule(whole, chunks, std::array{formats...}));
+}
 /// Plan of a reduction in `chunks` chunks, with messages of `Bytes` bytes along each level.
 template <std::size_t... Bytes, class Topology>
 auto plan(const Topology& ranks, int chunks = 1) {
-    const zeropp::detail::tensor_division whole(static_cast<std::size_t>(chunks * ranks.size()), ranks.size());
-    const std::array formats{fixed<Bytes>...};
-    return zeropp::detail::reduction_plan(ranks, zeropp::detail::schedule(whole, chunks, formats));
+    return plan_of(ranks, static_cast<std::size_t>(chunks * ranks.size()), chunks, fixed<Bytes>...);
 }
 }  // namespace
 
@@ -58,15 +65,23 @@ TEST_CASE("an update keeps a message of each slot that a rank serves, and of eac
 }
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
-    const auto both = plan<100, 10>(two_level(2, 3));
-    CHECK(both.sent == std::array<std::size_t, 2>{600, 20});
-    std::byte workspace[1240];
-    CHECK(both.to_send(workspace, 0, 0) == workspace);
-    CHECK(both.to_send(workspace, 0, 1) == workspace + 2 * 600);
+    const auto three = plan<100, 10>(two_level(2, 3), 3);
+    CHECK(three.sent == std::array<std::size_t, 2>{600, 20});
+    // Chunks take two sets of buffers in turn, to send and to receive along each level.
+    std::byte workspace[4 * 620];
+    for (const std::size_t c : {0u, 1u, 2u}) {
+        std::byte* const first = workspace + c % 2 * 2 * 620;
+        CHECK(three.to_send(workspace, c, 0) == first);
+        CHECK(three.to_receive(workspace, c, 0) == first + 600);
+        CHECK(three.to_send(workspace, c, 1) == first + 2 * 600);
+        CHECK(three.to_receive(workspace, c, 1) == first + 2 * 600 + 20);
+    }
     CHECK(plan<100, 10>(two_level(2, 3), 0).workspace_bytes() == 0);
-    CHECK(both.workspace_bytes() == 2 * 620);
+    CHECK(plan<100, 10>(two_level(2, 3)).workspace_bytes() == 2 * 620);
     CHECK(plan<100, 10>(two_level(2, 3), 2).workspace_bytes() == 4 * 620);
     CHECK(plan<100, 10>(two_level(2, 3), 16).workspace_bytes() == 4 * 620);
+    // Chunks of 512 and 488 elements: messages of 520 bytes, padded to 528, and of 272.
+    CHECK(plan_of(two_level(3, 2), 6 * 1000, 3, int8, int4).sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
     // One node, nodes of one, and one rank, which sends to itself.
     CHECK(plan<100>(flat(6)).workspace_bytes() == 2 * 600);
     CHECK(plan<100, 10>(two_level(6, 1)).workspace_bytes() == 2 * 60);
@@ -78,4 +93,15 @@ TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at 
     CHECK(plan<1000, 100, 10>(three_level(3, 4, 5)).workspace_bytes() == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
     CHECK(plan<1000, 100, 10>(three_level(3, 1, 5)).workspace_bytes() == 2 * (15 * 1000 + 3 * 10));
     CHECK(plan<1000, 100, 10>(three_level(1, 4, 1)).workspace_bytes() == 2 * 4 * 100);
+}
+
+TEST_CASE("a reduction has as many chunks as wanted if there are enough blocks of all formats",
+          "[topology][hop_sizes]") {
+    const auto chunks = [](const auto& first, const auto& second, int wanted) {
+        return plan_of(two_level(2, 2), 4 * 256 * 12, wanted, first, second).sizes.cut.size();
+    };
+    CHECK(chunks(int8, int4, 3) == 3);
+    CHECK(chunks(int8, int4, 12) == 12);
+    CHECK(chunks(int8, int4, 100) == 12);
+    CHECK(chunks(int4, int8, 100) == 12);
 }

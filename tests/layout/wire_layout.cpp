@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 #include "support/integer_models.hpp"
 #include "support/reference.hpp"
+#include "support/samples.hpp"
 #include "support/toy_quantizer.hpp"
 
 #include <cstddef>
@@ -20,6 +21,7 @@ using zeropp::bfloat16;
 using zeropp::block_integer;
 using zeropp::cast_to;
 using zeropp::half;
+using zeropp::message_place;
 using zeropp::signed_absmax;
 using zeropp::wire_layout;
 
@@ -110,7 +112,7 @@ TEST_CASE("five codes of three values take a byte, and tensors begin with a bloc
     static_assert(zeropp::code_bytes<zeropp::lloyd_max<3, 32>>(96) == 3 * 7);
     static_assert(zeropp::code_bytes<zeropp::lloyd_max<3, 2048>>(2048 + 129) == 17 * 26 + 1);
     // Behind a tensor of 1 and one of 300 elements, for which a list reserves 5 blocks, 4 of which they have.
-    constexpr zeropp::message_place third = zeropp::message_place().next(1).next(300);
+    constexpr message_place third = message_place().next(1).next(300);
     constexpr wire_layout<three_levels> b(6, third);
     static_assert(third.blocks(128) == 4 && b.codes_at(third) == 4 * 26 && b.codes_end == 4 * 26 + 2);
     static_assert(b.blocks == 5 && b.params_offset == 106 && b.bytes == 112);
@@ -135,4 +137,35 @@ TEST_CASE("sizes beyond 32 bits", "[quantizer][wire_layout]") {
                   (std::size_t{1} << 38) + (std::size_t{1} << 36) + 16);
     static_assert(zeropp::code_bytes<block_integer<7, 8>>(std::size_t{1} << 61) == std::size_t{7} << 58);
     SUCCEED();
+}
+
+TEST_CASE("message_place: every tensor has room for its blocks, whatever their size", "[layout][message_place]") {
+    for (const std::size_t block : {8u, 16u, 32u, 64u, 256u, 2048u}) {
+        message_place place;
+        std::size_t blocks = 0;  // those that there are
+        std::size_t elements = 0;
+        random_source random(1);
+        for (std::size_t t = 0; t != 500; ++t) {
+            const std::size_t n = random.below(t % 3 == 0 ? 5 : 700);
+            const message_place next = place.next(n);
+            REQUIRE(place.elements % message_place::alignment == 0);
+            REQUIRE(next.elements >= place.elements + n);
+            REQUIRE(next.elements < place.elements + n + message_place::alignment);
+            REQUIRE(next.blocks(block) >= place.blocks(block) + (n + block - 1) / block);
+            blocks += (n + block - 1) / block;
+            elements += n;
+            place = next;
+        }
+        // At most one block's room for each tensor is not used, and one for each 32 elements where blocks are small.
+        REQUIRE(place.blocks(block) <= blocks + 500 * (1 + message_place::alignment / block));
+        REQUIRE(place.tensors == 500);
+        REQUIRE(place.elements < elements + 500 * message_place::alignment);
+    }
+}
+
+TEST_CASE("message_place: the first tensor is at the start", "[layout][message_place]") {
+    CHECK(message_place{}.blocks(256) == 0);
+    CHECK(message_place{}.next(256).blocks(256) == 1);
+    CHECK(message_place{}.next(257).blocks(256) == 2);
+    CHECK(message_place{}.next(0) == message_place{0, 1});
 }

@@ -52,12 +52,6 @@ constexpr zeropp::hops exactly{fp32, fp32, fp32};
 constexpr zeropp::hops in_two_bits{int2, int2, int2};
 using outer_type = zeropp::outer_optimizer<host_space>;
 
-/// `storage` from its first 16-byte boundary on.
-zeropp::host_view<std::byte> aligned(std::vector<std::byte>& storage) {
-    const std::size_t off = reinterpret_cast<std::uintptr_t>(storage.data()) % 16;
-    return {storage.data() + (16 - off) % 16, storage.size() - 16};
-}
-
 /// A double rounded to float and back. One operation on two floats, in double and then rounded, is the float's own.
 double rounded(double x) { return static_cast<double>(static_cast<float>(x)); }
 
@@ -201,7 +195,8 @@ TEST_CASE("outer step: islands have the bits of plain arithmetic, in every size,
 
 TEST_CASE("outer step: ranks of two-level islands become equal to their counterparts, through any wire") {
     constexpr std::size_t n = 1003;
-    const auto weights_of_ranks = [&](const auto& by_hop, bool feeds_back) {
+    const auto weights_of_ranks = [&]<class Hops, bool FeedsBack>(const Hops& by_hop,
+                                                                  std::bool_constant<FeedsBack> feeds_back) {
         std::vector<std::vector<float>> weights(6);
         on_threads(6, "two-level islands", [&](zeropp::thread_transport& transport, expectations& expect) {
             const zeropp::two_level islands(3, 2);
@@ -214,17 +209,16 @@ TEST_CASE("outer step: ranks of two-level islands become equal to their counterp
             const zeropp::partition part(n, inside.size());
             const auto first = full.begin() + static_cast<std::ptrdiff_t>(part.offset(inside.rank()));
             std::vector<float> shard(first, first + static_cast<std::ptrdiff_t>(part.size(inside.rank())));
-            std::vector<std::byte> storage(outer_type::storage_bytes(shard) + 16);
-            outer_type outer(comm.topology(), shard, aligned(storage));
+            zeropp::workspace<host_space> storage(outer_type::storage_bytes(shard));
+            outer_type outer(comm.topology(), shard, storage.view());
             outer.start(host{}, shard);
-            using hops_type = std::remove_cvref_t<decltype(by_hop)>;
-            using memory_type = zeropp::error_feedback<hops_type, zeropp::residuals_in_int8, host_space>;
-            std::vector<std::byte> kept(memory_type::storage_bytes(comm.topology(), outer.differences()) + 16);
-            memory_type memory(comm.topology(), outer.differences(), aligned(kept));
+            using memory_type = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, host_space>;
+            zeropp::workspace<host_space> kept(memory_type::storage_bytes(comm.topology(), outer.differences()));
+            memory_type memory(comm.topology(), outer.differences(), kept.view());
             for (int step = 1; step <= 8; ++step) {
                 inner_step(shard, at(rank / 2), step);
                 if (step % 2 != 0) continue;
-                if (feeds_back) {
+                if constexpr (FeedsBack) {
                     zeropp::outer_step(host{}, comm, zeropp::with_error_feedback(by_hop, memory), shard, outer,
                                        {.every = 2});
                 } else {
@@ -242,14 +236,14 @@ TEST_CASE("outer step: ranks of two-level islands become equal to their counterp
         }
         return weights[0];
     };
-    const auto exact = weights_of_ranks(exactly, false);
+    const auto exact = weights_of_ranks(exactly, std::false_type());
     const auto distance = [&](const std::vector<float>& from) {
         double squares = 0;
         for (std::size_t i = 0; i != from.size(); ++i) squares += std::pow(static_cast<double>(from[i] - exact[i]), 2);
         return std::sqrt(squares / static_cast<double>(from.size()));
     };
-    const double plain = distance(weights_of_ranks(in_two_bits, false));
-    const double fed_back = distance(weights_of_ranks(in_two_bits, true));
+    const double plain = distance(weights_of_ranks(in_two_bits, std::false_type()));
+    const double fed_back = distance(weights_of_ranks(in_two_bits, std::true_type()));
     INFO("without feedback " << plain << ", with " << fed_back);
     CHECK(plain > 0);
     CHECK(plain < 0.05);
@@ -262,8 +256,8 @@ TEST_CASE("outer step: an inner step may change weights once the returned event 
         on_ranks(2, "overlap", [&](zeropp::thread_transport& transport) {
             zeropp::communicator comm(zeropp::flat(2), transport);
             std::vector<float> own = tensor_of(5000, reference::fp32, 3);
-            std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16);
-            outer_type outer(comm.topology(), own, aligned(storage));
+            zeropp::workspace<host_space> storage(outer_type::storage_bytes(own));
+            outer_type outer(comm.topology(), own, storage.view());
             const outer_options options{.every = 3, .delay = 2, .alpha = 0.5f};
             zeropp::workspace<host_space> scratch(
                 zeropp::outer_step_workspace_bytes(comm.topology(), in_two_bits, outer, options));
@@ -298,8 +292,8 @@ TEST_CASE("outer step: without scratch, a call on a queue returns when its work 
             zeropp::communicator comm(zeropp::flat(islands), transport);
             std::atomic<bool> ran = false;
             std::vector<float> own{1.0f};
-            std::vector<std::byte> storage(late_type::storage_bytes(own) + 16);
-            late_type outer(comm.topology(), own, aligned(storage));
+            zeropp::workspace<host_space> storage(late_type::storage_bytes(own));
+            late_type outer(comm.topology(), own, storage.view());
             const outer_options options{.learning_rate = 0.5f, .momentum = 0};
             const host_queue exec;
             outer.start(exec, own);
@@ -381,8 +375,8 @@ void check_failed_exchange() {
     on_threads(2, "a failed exchange", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::flat(2), failing(transport, broken));
         std::vector<float> own(64, 1.0f);
-        std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16);
-        outer_type outer(comm.topology(), own, aligned(storage));
+        zeropp::workspace<host_space> storage(outer_type::storage_bytes(own));
+        outer_type outer(comm.topology(), own, storage.view());
         outer.start(host{}, own);
         zeropp::workspace<host_space> scratch(zeropp::outer_step_workspace_bytes(comm.topology(), exactly, outer));
         for (float& x : own) x -= static_cast<float>(comm.rank() + 1);
@@ -419,13 +413,13 @@ TEST_CASE("outer step: state that is saved between begin and apply continues wit
         zeropp::communicator comm(zeropp::flat(2), transport);
         std::vector<float> own = tensor_of(1001, reference::fp32, 9);
         const outer_options options{.every = 2, .delay = 1};
-        std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16), other(storage.size());
-        outer_type outer(comm.topology(), own, aligned(storage));
+        zeropp::workspace<host_space> storage(outer_type::storage_bytes(own)), other(outer_type::storage_bytes(own));
+        outer_type outer(comm.topology(), own, storage.view());
         outer.start(host{}, own);
         inner_step(own, at(comm.rank()), 1);
         zeropp::outer_begin(host{}, comm, exactly, own, outer, options);
         std::vector<float> again = own;
-        outer_type restored(comm.topology(), again, aligned(other));
+        outer_type restored(comm.topology(), again, other.view());
         std::memcpy(restored.state().data(), outer.state().data(), outer.state().size());
         restored.restore(outer.exchanges(), outer.pending());
         outer.apply(host{}, own, options);
@@ -441,8 +435,8 @@ TEST_CASE("outer step: weights that are not finite in one island are not hidden 
     on_threads(3, "not finite", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::flat(3), transport);
         std::vector<float> own(5000, 1.0f);
-        std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16);
-        outer_type outer(comm.topology(), own, aligned(storage));
+        zeropp::workspace<host_space> storage(outer_type::storage_bytes(own));
+        outer_type outer(comm.topology(), own, storage.view());
         outer.start(host{}, own);
         if (comm.rank() == 1) own[3000] = std::numeric_limits<float>::infinity();
         zeropp::outer_step(host{}, comm, in_two_bits, own, outer);
@@ -558,8 +552,8 @@ TEST_CASE("outer step: ranks with other rules, or other options of a rule, are r
         std::vector<float> own(64, 1.0f);
         const auto said_with = [&]<class Rule>(const Rule& rule) {
             using ruled = zeropp::outer_optimizer<host_space, Rule>;
-            std::vector<std::byte> storage(ruled::storage_bytes(own) + 16);
-            ruled outer(comm.topology(), own, aligned(storage), rule);
+            zeropp::workspace<host_space> storage(ruled::storage_bytes(own));
+            ruled outer(comm.topology(), own, storage.view(), rule);
             outer.start(host{}, own);
             return thrown<zeropp::precondition_error>([&] { zeropp::outer_step(host{}, comm, exactly, own, outer); });
         };
@@ -577,8 +571,8 @@ TEST_CASE("outer step: refuses wrong arguments on every rank, before anything mo
         const bool last = comm.rank() == 3;
         std::vector<float> own = tensor_of(1000, reference::fp32, 3);
         const std::vector<float> before = own;
-        std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16);
-        outer_type outer(comm.topology(), own, aligned(storage));
+        zeropp::workspace<host_space> storage(outer_type::storage_bytes(own));
+        outer_type outer(comm.topology(), own, storage.view());
         outer.start(host{}, own);
         const auto refuses = [&](auto call, const std::string& words) {
             const std::string said = thrown<zeropp::precondition_error>(call);
@@ -617,7 +611,7 @@ TEST_CASE("outer step: refuses wrong arguments on every rank, before anything mo
         refuses([&] { outer.apply(host{}, own, {}); }, "expected an exchange that has begun, given none");
         refuses(
             [&] {
-                outer_type wrong(zeropp::flat(2), own, aligned(storage));
+                outer_type wrong(zeropp::flat(2), own, storage.view());
                 zeropp::outer_step(host{}, comm, exactly, own, wrong);
             },
             "expected a list of whole tensors over 4 ranks, given one over 2");
@@ -633,9 +627,8 @@ TEST_CASE("outer step: refuses wrong arguments on every rank, before anything mo
                 zeropp::outer_step(host{}, comm, exactly, gaps, outer);
             },
             "expected tensors without gaps");
-        refuses(
-            [&] { outer_type small(comm.topology(), own, zeropp::host_view<std::byte>(aligned(storage).data(), 64)); },
-            "outer_optimizer: expected a workspace of at least");
+        refuses([&] { outer_type small(comm.topology(), own, storage.view().subview(0, 64)); },
+                "outer_optimizer: expected a workspace of at least");
         expect(own == before && outer.exchanges() == 0);
         zeropp::outer_begin(host{}, comm, exactly, own, outer);
         refuses(step_with({}), "given one whose last exchange waits for `apply`");

@@ -2,15 +2,44 @@
 /// Collectives on MPI: the written-down results, messages from two threads, no allocation.
 
 #include "collective/known_results.hpp"
-#include "collective/mpi_ranks.hpp"
 #include "collective/repeated_step.hpp"
 #include "support/allocation_count.hpp"
 #include "support/catch.hpp"
 
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/transport/mpi.hpp>
+
+#include <mpi.h>
 
 using namespace collective_test;
 using zeropp::host;
+
+namespace {
+
+int world_size() {
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size;
+}
+
+/// The maps that fit the ranks of this run; with none in the list, one node and one rank on each.
+std::vector<node_map> fitting_node_maps() {
+    std::vector<node_map> maps;
+    for (const node_map& map : node_maps()) {
+        if (map.ranks() == world_size()) maps.push_back(map);
+    }
+    if (!maps.empty()) return maps;
+    node_map one{"one node", {}}, each{"one rank on each node", {}};
+    for (int r = 0; r != world_size(); ++r) {
+        one.node_of_rank.push_back(0);
+        each.node_of_rank.push_back(r);
+    }
+    return {one, each};
+}
+
+zeropp::mpi_transport world() { return zeropp::mpi_transport::duplicate(MPI_COMM_WORLD); }
+
+}  // namespace
 
 TEST_CASE("collectives on MPI: the written-down results, which ranks on threads have too") {
     REQUIRE(known::results().contains(world_size()));

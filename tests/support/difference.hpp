@@ -15,7 +15,9 @@ namespace zeropp_test {
 /// The first difference of two arrays, all NaN being one; empty if there is none.
 template <class T>
 std::string difference(const std::vector<T>& given, const std::vector<T>& expected) {
-    if (given.size() != expected.size()) return "another size";
+    if (given.size() != expected.size()) {
+        return std::to_string(given.size()) + " numbers, expected " + std::to_string(expected.size());
+    }
     if (given.empty() || std::memcmp(given.data(), expected.data(), given.size() * sizeof(T)) == 0) return {};
     for (std::size_t i = 0; i != given.size(); ++i) {
         if (std::memcmp(&given[i], &expected[i], sizeof(T)) == 0) continue;
