@@ -102,20 +102,23 @@ def with_figures(page, sentence, *figures):
 def with_prose(page, program):
     """The page with figures of the program and of the studies in its sentences."""
     help_text = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
-    if len(SIZES) < 2 or len(SIZES[0].seeds.split()) < 2:
-        raise SystemExit("map.py: expected results of two sizes, from several seeds, in bench/results/pareto.md, given fewer")
-    small, larger = SIZES[:2]
+    if len(SIZES) != 3:
+        raise SystemExit(f"map.py: expected results of three sizes of models in bench/results/pareto*.md, given {len(SIZES)}")
+    small, larger, largest = SIZES
     for sentence, *figures in (
             ("bits, {} a weight, are of", re.search(r"--exact-bits .*=([\d.]+)", help_text)[1]),
-            ("the small model has {:+.2f} %, but the larger one has {:+.2f} % in 4 bits", small.rows["H=32, 16 bits"][0],
-             larger.rows["H=32, 4 bits"][0]),
+            ("the small model has {:+.2f} %, but the largest one has {:+.2f} % in 4 bits", small.rows["H=32, 16 bits"][0],
+             largest.rows["H=32, 4 bits"][0]),
             ("mean of {} seeds", len(small.seeds.split())),
-            ("The model of {:.2f} M trained for {} steps, the\none of {:.2f} M for {}.", small.parameters / 1e6,
-             small.steps, larger.parameters / 1e6, larger.steps),
-            ("4 bits every 32 steps had {:+.2f} % ± {:.2f} on the small model, and 2 bits {:+.2f} % ± {:.2f}: the larger",
-             *small.rows["H=32, 4 bits"], *small.rows["H=32, 2 bits"]),
-            ("without saving a byte, has {:+.2f} % ± {:.2f} on {:.2f} M", *small.rows["1 island, H=32"],
-             small.parameters / 1e6)):
+            ("{} seeds of the largest", len(largest.seeds.split())),
+            ("- {:.2f} M: {} steps of {} bytes, and {:.2f} M: {} steps of {} bytes (",
+             *(figure for size in SIZES[:2] for figure in (size.parameters / 1e6, size.steps, size.model.tokens()))),
+            ("- {:.2f} M: {} steps of {} bytes, on another text", largest.parameters / 1e6, largest.steps, largest.model.tokens()),
+            ("4 bits every 32 steps had {:+.2f} % ± {:.2f} on the small model, and {:+.2f} % ± {:.2f} on the largest",
+             *small.rows["H=32, 4 bits"], *largest.rows["H=32, 4 bits"]),
+            ("more exchanges: {} in place of {}. Twice", small.steps // 32, largest.steps // 32),
+            ("without saving a byte, has {:+.2f} % ± {:.2f} on the small model, and {:+.2f} % ± {:.2f} on the",
+             *small.rows["1 island, H=32"], *largest.rows["1 island, H=32"])):
         page = with_figures(page, sentence, *figures)
     return page
 
