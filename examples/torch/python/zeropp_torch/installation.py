@@ -30,6 +30,14 @@ class _Moved:
     secondary: bool
 
 
+def _counted(parameters: Sequence[Any], dtype: Optional[torch.dtype], ranks: int) -> tuple[str, int]:
+    """The format in which `ranks` ranks move `parameters`, and its elements. Of types that are left to torch, None for several,
+    the bytes are counted as fp32."""
+    if dtype in formats.LOSSLESS:
+        return formats.LOSSLESS[dtype], units.shard_elements(parameters) * ranks
+    return "fp32", -(-units.shard_bytes(parameters, dtype) // 4) * ranks
+
+
 class Installation:
     """Puts hooks into units. Each set of ranks has two communicators, because gathers and reductions may run at the same time
     and need separate groups and scratch. HSDP's sets of replicas have one."""
@@ -132,8 +140,7 @@ class Installation:
         gathered: Optional[torch.dtype],
     ) -> None:
         communicator, _ = self._communicators[ranks]
-        # Other types, which torch gathers, are counted as fp32 of as many bytes.
-        plain = formats.LOSSLESS.get(gathered, "fp32")
+        plain, elements = _counted(group.fsdp_params, gathered, len(ranks))
         after_forward = group.post_forward_mesh_info
         # By default FSDP keeps the root's weights between forward and backward.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
@@ -142,14 +149,10 @@ class Installation:
             secondary = self._places_of(dist.get_process_group_ranks(after_forward.shard_process_group))
             if len(set(secondary.nodes)) > 1:
                 row.tell("hpZ's groups cross nodes")
-        elements = units.shard_elements(group.fsdp_params) * len(ranks)
         if gathered in formats.LOSSLESS:
             moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
             moved.elements[row.unit] = row.elements
             moved.secondary = moved.secondary or secondary is not None
-        else:
-            elements = -(-units.shard_bytes(group.fsdp_params) // 4) * len(ranks)
-
         places, rank = communicator.places, communicator.rank
         before = after = volume("zeropp_all_gather", [plain], elements, places, rank)
         # Of forward in a further microbatch, and of backward; None is as `after`.
@@ -203,10 +206,8 @@ class Installation:
         self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: Optional[torch.dtype]
     ) -> None:
         _, communicator = self._communicators[ranks]
-        elements = units.shard_elements(units.trained(group)) * len(ranks)
-        own = formats.LOSSLESS.get(reduced, "fp32")
+        own, elements = _counted(units.trained(group), reduced, len(ranks))
         if reduced not in formats.LOSSLESS:
-            elements = -(-units.shard_bytes(units.trained(group), reduced) // 4) * len(ranks)
             self.leave(row, "gradients are reduced as they are, ", reduced)
         elif ranks in self._moved:
             self._moved[ranks].plain_gradients = own
