@@ -409,8 +409,8 @@ class Communicator:
         self._library.zeropp_compare(self._handle, arguments.integer("compare", "calls", calls, 0))
 
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
-        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises an exception, ranks that
-        compare the call raise a ZeroppError."""
+        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises an exception, all ranks
+        that compare the call raise a ZeroppError."""
         # On a GPU, autograd runs backward on other threads.
         with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
             try:
