@@ -33,7 +33,7 @@ typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfl
 typedef struct zeropp_tensor {
     void* data;
     size_t elements; /* all tensors of a call have at most 2^56 - 1 */
-    size_t row; /* shards are whole rows of `row` elements; 1 allows any shards */
+    size_t row;      /* shards are whole rows of `row` elements; 1 allows any shards */
 } zeropp_tensor;
 
 /* Functions over a framework's process groups, which have numbers; group 0 has all ranks. Each function gets `context`.
