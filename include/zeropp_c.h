@@ -32,8 +32,8 @@ typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfl
 /* One tensor of a call, in host or device memory as zeropp_device() says. */
 typedef struct zeropp_tensor {
     void* data;
-    size_t elements;
-    size_t row; /* shards are whole rows of `row` elements; 1 allows any shards */
+    size_t elements; /* all tensors of a call have at most 2^56 - 1 */
+    size_t row;      /* shards are whole rows of `row` elements; 1 allows any shards */
 } zeropp_tensor;
 
 /* Functions over a framework's process groups, which have numbers; group 0 has all ranks. Each function gets `context`.
@@ -223,8 +223,8 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int
 /* Bytes that `rank` sends in collective `function`, such as "zeropp_all_gather", for nodes in sites. `bytes` is an
  * array of three: bytes within the node, to other nodes of the site, and to other sites. `first` and `second` are
  * the formats: of a reduction `intra_node` and `inter_node`; of zeropp_update_gather the differences' and the
- * replica's; of zeropp_replica_gather the replica's. `second` may be null for one format. `two_shot` is for
- * zeropp_all_reduce alone. */
+ * replica's; of zeropp_replica_gather the replica's. `second` may be null where `first` is the only format. `two_shot`
+ * is for zeropp_all_reduce alone. */
 ZEROPP_C_API zeropp_status zeropp_volume_in_sites(const char* function, const char* first, const char* second,
                                                   size_t elements, int two_shot, const int* node_of_rank,
                                                   int nodes_per_site, int size, int rank, uint64_t* bytes);

@@ -35,7 +35,7 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world, c
         if (!p.settings) return p;
         if (p.settings->device == zero3_gpt::device_kind::cuda) {
             if (p.settings->timeout.count() != 0)
-                throw zeropp::error("--timeout: expected --device cpu with mpirun, given cuda");
+                throw zeropp::error("--timeout: expected --device host with mpirun, given cuda");
             zero3_gpt::require_cuda_for_mpi();
         }
         p.work.emplace(*p.settings);

@@ -139,9 +139,30 @@ def test_volumes_without_sites_are_those_of_one_site():
         nodes = (ctypes.c_int * 2)(first, 1)
         assert library.zeropp_volume_in_sites(function, b"fp32", None, 8, 0, nodes, per_site, 2, 0, new) == _library.FAILURE
         assert library.zeropp_error().decode() == words
+    two = {b"zeropp_update_gather": b"exact", b"zeropp_reduce_scatter": b"fp32", b"zeropp_all_reduce": b"fp32"}
+    for function, first in two.items():
+        assert library.zeropp_volume_in_sites(function, first, None, 8, 0, nodes, 0, 2, 0, new) == _library.FAILURE
+        assert library.zeropp_error() == function + b": expected two formats, given one"
     for function in (b"zeropp_all_gather", b"zeropp_all_to_all", b"zeropp_all_reduce"):
         assert library.zeropp_volume_in_sites(function, b"fp32", b"fp32", 8, 0, nodes, 0, 2, 2, new) == _library.FAILURE
         assert library.zeropp_error().decode() == "volume: expected a rank from 0 to 1, given 2"
+
+
+class Communicator:
+    """The first of four ranks of two nodes, for calls that send nothing."""
+
+    def __init__(self):
+        self._library = _library.library("cpu")
+        self._move, self._split = _library.MOVE(lambda *_: 1), _library.SPLIT(lambda *_: 1)
+        callbacks = _library.Callbacks(None, self._move, self._move, self._split)
+        self.handle = ctypes.c_void_p()
+        status = self._library.zeropp_communicator_create_in_sites(
+            (ctypes.c_int * 4)(0, 0, 1, 1), 0, 4, 0, callbacks, ctypes.byref(self.handle)
+        )
+        assert status == _library.SUCCESS
+
+    def __del__(self):
+        self._library.zeropp_communicator_destroy(self.handle)
 
 
 def test_sizes_that_overflow_are_refused():
@@ -155,6 +176,20 @@ def test_sizes_that_overflow_are_refused():
         for elements in (most + 1, 2**62 + 5, 2**64 - 1):
             assert library.zeropp_message_bytes(format.encode(), elements, ctypes.byref(size)) == _library.FAILURE
             words = f"zeropp_message_bytes: expected at most {most} elements, given {elements}"
+            assert library.zeropp_error().decode() == words
+    communicator, made = Communicator(), ctypes.c_void_p()
+    most = 2**56 - 1
+    for elements in ([most + 1], [2**64 - 1], [most, 1]):
+        fulls = (_library.TensorView * len(elements))(*((None, n, 1) for n in elements))
+        last = fulls, len(elements), ctypes.byref(made)
+        hops = b"int8:256:bf16", b"int8:256:bf16"
+        for status in (
+            library.zeropp_replica_create(communicator.handle, 2, *last),
+            library.zeropp_feedback_create(communicator.handle, *hops, 0, *last),
+            library.zeropp_all_reduce_feedback_create(communicator.handle, *hops, 0, *last),
+        ):
+            assert status == _library.FAILURE
+            words = f"zeropp_c: expected at most {most} elements, given {sum(elements)}"
             assert library.zeropp_error().decode() == words
     most, nodes, sent = 10**13, (ctypes.c_int * 2)(0, 1), (ctypes.c_uint64 * 3)()
 

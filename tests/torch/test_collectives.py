@@ -416,6 +416,7 @@ def refused(rank, size):
         "compared_calls as a whole number from 0, given -1": lambda: zeropp.Communicator(compared_calls=-1),
         "compare: expected calls as a whole number from 0, given -1": lambda: communicator.compare(-1),
         "given 'int8:256:bf16\\x00'": lambda: zeropp.quantize(full, "int8:256:bf16\0"),
+        "group as a group of this rank, or None, given -100": lambda: zeropp.Communicator(dist.GroupMember.NON_GROUP_MEMBER),
         "nodes as a sequence, given 2": lambda: zeropp.Communicator(nodes=2),
         "each node as a whole number from 0, given 0.5": lambda: zeropp.Communicator(nodes=[0, 0, 0.5, 1]),
         "nodes, and nodes_per_site, below 2^31, given 4294967296": lambda: zeropp.Communicator(nodes=[0, 0, 1 << 32, 1 << 32]),

@@ -185,6 +185,26 @@ def test_accumulation_without_the_all_reduce(ranks):
     ranks.run(4, accumulated)
 
 
+def reset_after_a_microbatch(rank, size):
+    plain, ours = (sharded(2, size) for _ in range(2))
+    zeropp.apply(ours, ranks_per_node=2, **LOSSLESS)
+    for model in (plain, ours):
+        model.set_requires_all_reduce(False)
+        loss_of(model, batch(0, rank)).backward()
+        model.reset_iter_state()
+        model.zero_grad()
+        model.set_requires_all_reduce(True)
+        loss_of(model, batch(1, rank)).backward()
+    assert_same(*({n: p.grad.full_tensor() for n, p in model.named_parameters()} for model in (plain, ours)))
+    zeropp.remove(ours)
+    assert not any("_reset_iter_state" in vars(group) for unit in zeropp.units.units_of(ours) for group in unit.groups)
+
+
+@pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="torch has it from 2.13 on")
+def test_a_reset_forgets_microbatches(ranks):
+    ranks.run(4, reset_after_a_microbatch)
+
+
 def microbatches_of_ones(rank, size, replicas):
     """Of gradients of 256 and of eight ones, in bf16: 264, where each sum in bf16 is 256 again."""
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)

@@ -29,9 +29,13 @@ zeropp::volume sent_by(std::string_view function, const char* first, const char*
         zeropp::detail::existing_rank("volume", ranks.size(), rank);
         return zeropp::all_to_all_volume(ranks, format_named<gather_formats>(first), elements);
     }
+    const auto of_two = [&] {
+        if (second != nullptr) return second;
+        throw zeropp::precondition_error(function, "two formats", "one");
+    };
     if (function == "zeropp_update_gather") {
         return zeropp::update_gather_volume(ranks, format_named<difference_formats>(first),
-                                            format_named<gather_formats>(second), elements, 1, rank);
+                                            format_named<gather_formats>(of_two()), elements, 1, rank);
     }
     if (function == "zeropp_replica_gather") {
         return zeropp::replica_gather_volume(ranks, format_named<gather_formats>(first), elements, rank);
@@ -46,7 +50,7 @@ zeropp::volume sent_by(std::string_view function, const char* first, const char*
                                          zeropp::wire_format_of(hops.at(zeropp::level<1>)),
                                          zeropp::wire_format_of(hops.at(zeropp::level<2>))};
         },
-        hops_named(first, second));
+        hops_named(first, of_two()));
     if (all_reduce && !two_shot) {
         return zeropp::all_reduce_volume(ranks, formats, *formats.inter_site, elements, 1, rank);
     }

@@ -28,8 +28,8 @@ def _format(name: str) -> bytes:
 def _hops(*names: str | None) -> tuple[bytes, bytes]:
     """The library's names of a reduction's formats: within nodes, between them and, unless None, between sites."""
     intra_node, inter_node, inter_site = names
-    for name in names:
-        instance("zeropp_torch", "formats", name or "", str, "names")
+    for name in (intra_node, inter_node or "", inter_site or ""):
+        instance("zeropp_torch", "formats", name, str, "names")
     return GradientFormats(intra_node, inter_node or intra_node, inter_site).for_library()
 
 

@@ -331,6 +331,7 @@ class Communicator:
         device: torch.device | str = "cpu",
         compared_calls: int = 32,
     ):
+        arguments.instance("Communicator", "group", group, (dist.ProcessGroup, type(None)), "a group of this rank, or None")
         group = group if group is not None else dist.group.WORLD
         device = torch.device(device)
         self._library = _library.library(device.type)
@@ -408,8 +409,8 @@ class Communicator:
         self._library.zeropp_compare(self._handle, arguments.integer("compare", "calls", calls, 0))
 
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
-        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises a ZeroppError, ranks that
-        compare the call raise too."""
+        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises an exception, all ranks
+        that compare the call raise a ZeroppError."""
         # On a GPU, autograd runs backward on other threads.
         with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
             try:
@@ -417,9 +418,10 @@ class Communicator:
                     self._handle, _library.text_of(arguments.instance(function, "name", name, str, "a string"))
                 )
                 given = prepare()
-            except ZeroppError as refused:
+            except Exception as refused:  # noqa: BLE001 - the others would wait
                 stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-                words = _library.text_of(str(refused).replace("\0", "\\0"))
+                problem = str(refused) if isinstance(refused, ZeroppError) else repr(refused)
+                words = _library.text_of(problem.replace("\0", "\\0"))
                 self.call("zeropp_refuse", self._handle, function.encode(), words, stream)
             else:
                 self.call(function, self._handle, *given)

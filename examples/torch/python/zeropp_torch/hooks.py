@@ -320,6 +320,10 @@ class ReplicaReduce:
         self.feedback = Feedback(communicator, error_feedback, of_all_reduce=True)
         self._partial: Optional[torch.Tensor] = None
 
+    def forget(self) -> None:
+        """Forgets the gradients of microbatches without an all-reduce, as reset_iter_state() of torch does."""
+        self._partial = None
+
     def __call__(self, gradients: torch.Tensor) -> None:
         # FSDP allocates gradients on the stream of reduce-scatters, and keeps them only for its own all-reduce.
         if gradients.is_cuda:

@@ -278,6 +278,7 @@ class Installation:
                 self._compared_steps, self._compared_backward_of(group),
             )
             units.reduce_replicas_by(hook, module, group)
+            units.call_after_reset(group, hook.forget, group._zeropp_undo)
             self._keep_feedback(group, hook.feedback)
         row.before += row.replicas_before
         row.after += row.replicas_after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Optional
@@ -160,6 +161,20 @@ def reduce_replicas_by(hook: Callable[[torch.Tensor], None], module: FSDPModule,
             module.set_gradient_divide_factor(float(shards * replicas_of(group)))
         module.set_force_sum_reduction_for_comms(True)
     module.set_all_reduce_hook(hook)
+
+
+def call_after_reset(group: Any, call: Callable[[], None], undo: contextlib.ExitStack) -> None:
+    """Has reset_iter_state() of FSDP, which torch has from 2.13 on, also run `call` for `group`, until `undo`."""
+    reset = getattr(group, "_reset_iter_state", None)
+    if reset is None:
+        return
+
+    def reset_and_call() -> None:
+        reset()
+        call()
+
+    group._reset_iter_state = reset_and_call
+    undo.callback(group.__dict__.pop, "_reset_iter_state")
 
 
 def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
