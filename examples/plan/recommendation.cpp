@@ -29,8 +29,8 @@ struct measurement {
     measured_loss loss;
 };
 
-/// Differences to synchronous bf16 in bench/results/pareto.md, means of three seeds, and pareto_largest.md, of two: setting,
-/// steps between exchanges, islands or nodes, then percent, standard error, and parameters in millions.
+/// Differences to synchronous bf16 in bench/results/pareto.md, means of three seeds, and pareto_largest.md, of two:
+/// setting, steps between exchanges, islands or nodes, then percent, standard error, and parameters in millions.
 constexpr measurement measurements[] = {
     {"ZeRO++", 0, 2, {-0.2, 0.41, 0.14}},
     {"signs, three levels", 0, 2, {1.56, 0.09, 0.14}},
