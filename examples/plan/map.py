@@ -112,7 +112,7 @@ def with_prose(page, program):
             ("mean of {} seeds", len(small.seeds.split())),
             ("{} seeds of the largest", len(largest.seeds.split())),
             ("- {:.2f} M: {} steps of {} bytes, and {:.2f} M: {} steps of {} bytes (",
-             *(figure for size in SIZES[:2] for figure in (size.parameters / 1e6, size.steps, size.model.tokens()))),
+             *(figure for size in (small, larger) for figure in (size.parameters / 1e6, size.steps, size.model.tokens()))),
             ("- {:.2f} M: {} steps of {} bytes, on another text", largest.parameters / 1e6, largest.steps, largest.model.tokens()),
             ("4 bits every 32 steps had {:+.2f} % ± {:.2f} on the small model, and {:+.2f} % ± {:.2f} on the largest",
              *small.rows["H=32, 4 bits"], *largest.rows["H=32, 4 bits"]),
