@@ -152,6 +152,9 @@ def test_replica_gathers_within_the_node(comm, dtype):
 def test_collectives_take_a_hop_between_sites(comm):
     with pytest.raises(zeropp.ZeroppError, match="expected sites of a divisor of 4 nodes, given 3"):
         zeropp.Communicator(1, nodes_per_site=3)
+    for seconds in (0.0, -1.0, float("nan")):
+        with pytest.raises(zeropp.ZeroppError, match=f"expected seconds above 0, given {seconds}"):
+            zeropp.Communicator(1, seconds=seconds)
     # Two sites of two nodes of one rank: 8 bits within a site, and 4 between sites.
     sites = zeropp.Communicator(1, nodes_per_site=2)
     formats = zeropp.Formats("int8:256:bf16", "int8:256:bf16", "int8:256:bf16", "int4:128:signed:bf16")

@@ -181,6 +181,11 @@ def main(results):
         "differences in 2 bits": {"preset": "2bit"},
     }.items():
         read(name, configuration("fp32", KEYS, section))
+    launched = os.environ["LOCAL_WORLD_SIZE"]
+    os.environ["LOCAL_WORLD_SIZE"] = "two"
+    read("a launcher's text", configuration("fp32", KEYS, {}))
+    read("a launcher's text unread", configuration("fp32", KEYS, {"ranks_per_node": 2}))
+    os.environ["LOCAL_WORLD_SIZE"] = launched
     read("exact with hpZ", configuration("bf16", KEYS | hpz, {"differences": "exact"}))
     try:
         engine_of("fp32", KEYS, {"ranks_per_node": 2, "differences": "exact"})

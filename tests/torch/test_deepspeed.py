@@ -119,6 +119,8 @@ def test_what_is_refused(found):
     assert "expected keys of preset, weights" in refused["unknown key"] and "'bits'" in refused["unknown key"]
     assert "ranks_per_node as a whole number from 1, given 0" in refused["no node"]
     assert "ranks_per_node as a whole number from 1, given '2'" in refused["a text"]
+    assert "the launcher's number in LOCAL_WORLD_SIZE or LOCAL_SIZE, given two" in refused["a launcher's text"]
+    assert refused["a launcher's text unread"] == ""
     assert "either preset or weights, given both" in refused["two formats"]
     assert "expected no differences but exact, given int2:64:signed:bf16:h32" in refused["differences in 2 bits"]
     assert "expected zero_hpz_partition_size 1 with differences, for which" in refused["exact with hpZ"]

@@ -118,6 +118,8 @@ class Communicator:
         per_site = node_count if nodes_per_site is None else nodes_per_site
         if per_site < 1 or node_count % per_site != 0:
             raise ZeroppError(f"zeropp_jax: expected sites of a divisor of {node_count} nodes, given {nodes_per_site}")
+        if not seconds > 0:
+            raise ZeroppError(f"zeropp_jax: expected seconds above 0, given {seconds}")
         nodes = (ctypes.c_int * self.size)(*(rank // ranks_per_node for rank in range(self.size)))
         self.number = _number(_library.zeropp_jax_communicator(nodes, per_site, self.size, jax.process_index(), seconds))
 

@@ -80,10 +80,13 @@ class _Settings:
         self.differences: Optional[str] = chosen.differences
         self.gradients: formats.GradientFormats = chosen.gradients
         self.error_feedback = arguments.instance(where, "error_feedback", section.get("error_feedback", False), bool, "a bool")
-        local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE")
-        if "ranks_per_node" not in section and local is None:
-            raise ZeroppError(f"{where}: expected ranks_per_node, since no launcher has set LOCAL_WORLD_SIZE or LOCAL_SIZE")
-        self.ranks_per_node = arguments.integer(where, "ranks_per_node", section.get("ranks_per_node", int(local or 0)), 1)
+        local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or "none"
+        if "ranks_per_node" not in section and not local.isdecimal():
+            raise ZeroppError(
+                f"{where}: expected ranks_per_node, or the launcher's number in LOCAL_WORLD_SIZE or LOCAL_SIZE, given {local}"
+            )
+        ranks_per_node = section["ranks_per_node"] if "ranks_per_node" in section else int(local)
+        self.ranks_per_node = arguments.integer(where, "ranks_per_node", ranks_per_node, 1)
         self.nodes_per_site: Optional[int] = section.get("nodes_per_site")
         formats.require_sites(where, self.nodes_per_site, self.gradients)
         self._communicators: dict[tuple[dist.ProcessGroup, str], Communicator] = {}
