@@ -121,9 +121,10 @@ def entries(outer):
         "ZeRO++": Entry("all of ZeRO++", *ZEROPP),
         "4+4": Entry(f"differences and gradients: {INT4}", *formats(INT4, INT4)),
         "2+2": Entry(f"differences and gradients: {INT2}", *formats(INT2, INT2)),
-        "2+2 feedback": Entry("the same, error feedback on gradients", *formats(INT2, INT2, gradient_error_feedback=True)),
+        "2+2 feedback": Entry(f"differences and gradients: {INT2}; error feedback on gradients",
+                              *formats(INT2, INT2, gradient_error_feedback=True)),
         "signs+three": Entry(f"differences: {SIGNS}; gradients: {THREE_LEVELS}", *formats(SIGNS, THREE_LEVELS)),
-        "by layer": Entry(f"the same, gradients of embeddings and head: {INT4}", *BY_LAYER),
+        "by layer": Entry(f"differences: {SIGNS}; gradients: {THREE_LEVELS}, of embeddings and head {INT4}", *BY_LAYER),
         "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
         CONTROL_NAME: local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }

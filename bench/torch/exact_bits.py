@@ -149,7 +149,7 @@ def page(results: dict, steps: int) -> str:
         f"`bench/torch/exact_bits.py --steps {steps}`. A byte-level GPT of {runs[0]['parameters'] / 1e6:.1f} million parameters, {steps} steps",
         f"of {BATCH} windows of {Text.CONTEXT} bytes, warm-up over a tenth of them, then a cosine to a tenth of the peak rate; decay .1, fp32 masters.",
         "Fine-tuning begins with weights that AdamW has trained at 1e-3. A `Publisher` writes each step's bf16 weights as differences from",
-        "the last step's, and all bytes of its files count. Whole weights take 16 bits in bf16, 8.25 in int8 and 4.25 in int4. Means of seeds with",
+        "the last step's, and all bytes of its files count. Whole weights take 16 bits in bf16, 8.06 in int8:256:fp16. Means of seeds with",
         "their standard errors. zstd is level 3 on the XOR of new and old weights, bytes of one significance together, at ten steps.",
         "",
         "| training | peak rate | seeds | changed | **bits a weight** | fewer bytes than bf16 | of single steps | matrices | embeddings, head | norms, biases | zstd |",
