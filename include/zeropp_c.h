@@ -29,11 +29,12 @@ typedef enum zeropp_status {
 /* Type of the elements of tensors. */
 typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfloat16 = 2 } zeropp_element;
 
-/* One tensor of a call, in host or device memory as zeropp_device() says. */
+/* One tensor of a call, in host or device memory as zeropp_device() says. All tensors of a call have fewer than 2^56
+ * elements, counted as if all ranks had as many as the first. */
 typedef struct zeropp_tensor {
     void* data;
-    size_t elements; /* all tensors of a call have at most 2^56 - 1 */
-    size_t row;      /* shards are whole rows of `row` elements; 1 allows any shards */
+    size_t elements;
+    size_t row; /* shards are whole rows of `row` elements; 1 allows any shards */
 } zeropp_tensor;
 
 /* Functions over a framework's process groups, which have numbers; group 0 has all ranks. Each function gets `context`.

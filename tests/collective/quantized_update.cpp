@@ -293,6 +293,28 @@ TEST_CASE("updates: exact differences send what has changed, and hardly more tha
     }
 }
 
+TEST_CASE("updates: shards of more bytes than a message of exact differences, in chunks of fewer") {
+    using T = zeropp::bfloat16;
+    const std::size_t n = zeropp::exact_differences::most_bytes / sizeof(T) + 1;
+    // No byte of these arrays is touched: scratch is too small.
+    const zeropp::host_view<std::byte> storage(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 30),
+                                               n * sizeof(T) + 16);
+    const zeropp::host_view<T> shard(reinterpret_cast<T*>(std::uintptr_t{1} << 40), n);
+    for (const bool updated : {false, true}) {
+        for (const int chunks : {1, 2}) {
+            const auto errors = errors_on_ranks(1, "a large shard", [&](zeropp::thread_transport& transport) {
+                zeropp::communicator comm(zeropp::two_level(1, 1), transport);
+                replica_of<T> replica(comm.topology(), 0, n, storage);
+                if (updated) replica.stamp(6);
+                zeropp::quantized_update(host{}, comm, zeropp::exact_differences{}, shard, replica.to(7),
+                                         {.chunks = chunks}, std::vector<std::byte>());
+            });
+            CHECK(errors[0].starts_with(chunks == 1 ? "quantized_update: expected chunks with messages of at most"
+                                                    : "quantized_update: expected a workspace of at least"));
+        }
+    }
+}
+
 TEST_CASE("updates: one that a rank has missed, and what else does not fit, is refused by all ranks that are checked") {
     struct refusal {
         std::string words;

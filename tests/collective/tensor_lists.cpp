@@ -441,8 +441,18 @@ TEST_CASE("lists: what is wrong with a list is said where it is made") {
     constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
     for (const std::size_t row : {most, std::size_t{1} << 62, std::size_t{1} << 54}) {
         CHECK_THROWS_WITH(made(ranks, {{ten, {.row = row}}}),
-                          "tensor_list: expected tensor 0 in rows of at most 18014398509481983 elements, given " +
+                          "tensor_list: expected tensor 0 in shards of at most 18014398509481983 elements, given " +
                               std::to_string(row));
+    }
+    constexpr std::size_t large = std::size_t{1} << 53;  // half of the elements that a rank's shards may have
+    CHECK_THROWS_WITH(made(ranks, {{ten, {.row = large}}, {ten, {.row = large}}}),
+                      "tensor_list: expected tensor 1 in shards of at most " + std::to_string(large - 1) +
+                          " elements, given " + std::to_string(large));
+    // In rows of the last two sizes, the elements of whole rows are more than a size counts.
+    for (const std::size_t row : {std::size_t{1}, most / 256, most / 2 + 1}) {
+        CHECK_THROWS_WITH(made(zeropp::two_level(1, 1), {{ten, {.row = row, .elements = most}}}),
+                          "tensor_list: expected tensor 0 in shards of at most " + std::to_string(most / 256) +
+                              " elements, given " + std::to_string(most));
     }
     for (const std::size_t stride : {most, std::size_t{1} << 63, most / 3}) {
         CHECK_THROWS_WITH(made(ranks, {{ten, {.stride = stride, .elements = 10}}}),

@@ -291,6 +291,27 @@ TEST_CASE("three levels: replicas have the bits that they have on two, whoever t
                       "shard_owners: expected three levels with shards on all 4 groups, given 2");
 }
 
+TEST_CASE("three levels: an update on a pipeline takes the workspace that it asks for, on one site too") {
+    constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> q;
+    using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
+    for (const three_level& ranks : {three_level(1, 2, 1), three_level(2, 1, 1)}) {
+        // Two chunks of 501 times 256 elements have 16 bytes more than one of all.
+        const std::size_t n = 2 * 1002 * 256;
+        const auto errors = errors_on_ranks(2, "an update", [&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(ranks, transport);
+            std::vector<std::byte> kept(replica_type::storage_bytes(ranks, n));
+            replica_type replica(ranks, comm.rank(), n, kept);
+            std::vector<std::byte> scratch(quantized_update_workspace_bytes(ranks, q, replica.stored_as(), n));
+            const host exec, other;
+            for (const float x : {1.0f, 2.0f}) {
+                quantized_update(zeropp::pipeline(exec, other), comm, q, std::vector<float>(n / 2, x),
+                                 replica.to(static_cast<std::uint64_t>(x)), {}, scratch);
+            }
+        });
+        for (const std::string& error : errors) CHECK(error == "");
+    }
+}
+
 TEST_CASE("three levels: the bits of the reference, the bytes of the plan, on every topology, in any chunks") {
     for (int shape = 0; shape != 27; ++shape) {
         const int sites = shape / 9 + 1, nodes = shape / 3 % 3 + 1, of_node = shape % 3 + 1;

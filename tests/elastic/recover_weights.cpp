@@ -246,3 +246,25 @@ TEST_CASE("redistribute_shards: an overlap of old and new shards is an error") {
         REQUIRE(e == "redistribute_shards: expected new shards apart from old ones, given an overlap");
     }
 }
+
+TEST_CASE("redistribute_shards: lists that differ between ranks are an error on all, if ranks compare") {
+    for (const bool differ : {false, true}) {
+        const auto errors = errors_on_ranks(2, "lists that differ", [&](zeropp::thread_transport& transport) {
+            const zeropp::flat ranks(2);
+            zeropp::communicator comm(ranks, zeropp::checked(transport));
+            std::vector<float> a(96), b(32), old_a(48), old_b(16), new_a(48), new_b(16);
+            const bool swapped = differ && comm.rank() == 1;
+            using list = zeropp::tensor_list<float>;
+            const auto listed = [&](std::vector<float>& of_a, std::vector<float>& of_b) {
+                return swapped ? list({of_b, of_a}) : list({of_a, of_b});
+            };
+            const list tensors = swapped ? list(ranks, {b, a}) : list(ranks, {a, b});
+            zeropp::redistribute_shards(host{}, comm, zeropp::survivors_of{ranks, {0, 1}}, tensors,
+                                        listed(old_a, old_b), listed(new_a, new_b));
+        });
+        for (const std::string& e : errors) {
+            CHECK(e.starts_with(differ ? "checked: expected the same call on every rank, given" : ""));
+            CHECK(e.empty() != differ);
+        }
+    }
+}

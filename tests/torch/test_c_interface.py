@@ -178,8 +178,12 @@ def test_sizes_that_overflow_are_refused():
             words = f"zeropp_message_bytes: expected at most {most} elements, given {elements}"
             assert library.zeropp_error().decode() == words
     communicator, made = Communicator(), ctypes.c_void_p()
-    most = 2**56 - 1
-    for elements in ([most + 1], [2**64 - 1], [most, 1]):
+    # Shards of four ranks.
+    for elements, wrong, most, shard in (
+        ([2**56], 0, 2**54 - 1, 2**54),
+        ([2**64 - 1], 0, 2**54 - 1, 2**62),
+        ([2**55, 2**55], 1, 2**53 - 1, 2**53),
+    ):
         fulls = (_library.TensorView * len(elements))(*((None, n, 1) for n in elements))
         last = fulls, len(elements), ctypes.byref(made)
         hops = b"int8:256:bf16", b"int8:256:bf16"
@@ -189,7 +193,7 @@ def test_sizes_that_overflow_are_refused():
             library.zeropp_all_reduce_feedback_create(communicator.handle, *hops, 0, *last),
         ):
             assert status == _library.FAILURE
-            words = f"zeropp_c: expected at most {most} elements, given {sum(elements)}"
+            words = f"tensor_list: expected tensor {wrong} in shards of at most {most} elements, given {shard}"
             assert library.zeropp_error().decode() == words
     most, nodes, sent = 10**13, (ctypes.c_int * 2)(0, 1), (ctypes.c_uint64 * 3)()
 

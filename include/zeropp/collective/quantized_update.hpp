@@ -327,8 +327,9 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const bool replaces = !replica.version();
     std::array formats{format_of<Quantizer>, format_of<IntraNode>};
     const std::size_t message = formats[0].bytes_of(whole);
-    const int chunks = detail::chunks_for(options.chunks, owners, message, detail::overlaps_hops(on));
-    const std::size_t bytes = detail::update_buffers(owners, detail::schedule(whole, chunks, formats), gathers).bytes;
+    const int chunks = detail::chunks_for(options.chunks, comm.topology(), message, detail::overlaps_hops(on));
+    const detail::schedule differences(whole, chunks, formats);
+    const std::size_t bytes = detail::update_buffers(owners, differences, gathers).bytes;
     if (replaces) formats[0] = format_of<decltype(replica.exact())>;
     const detail::schedule sizes(whole, replaces ? 1 : chunks, formats);
 
@@ -353,9 +354,9 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
             });
         }
         call.require([&]() -> std::string {
-            if (sizes.largest(0) <= exact_differences::most_bytes) return {};
+            if (differences.largest(0) <= exact_differences::most_bytes) return {};
             return "expected chunks with messages of at most " + std::to_string(exact_differences::most_bytes) +
-                   " bytes, given one of " + std::to_string(sizes.largest(0));
+                   " bytes, given one of " + std::to_string(differences.largest(0));
         });
     }
     call.run(on, comm.world(), scratch, bytes, [&](std::byte* work) {

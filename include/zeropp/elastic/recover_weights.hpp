@@ -157,6 +157,8 @@ template <class Communicator, class Call, class Out, class Problem>
 void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, const Out& out, Problem problem) {
     const auto& from = recovery.from;
     const auto& options = recovery.options;
+    const tensors_shape tensors(recovery.tensors);
+    call.agree(tensors.divided({from.before.size()}, [](const auto& whole) { return whole.text(); }));
     call.agree(agreed_text("survivors ").append(text_of(from.ranks)));
     call.agree(agreed_text("of ")
                    .append(group_sizes_text(from.before))
@@ -167,7 +169,7 @@ void begin_recovery(prologue& call, Communicator& comm, const Call& recovery, co
                    .append(options.chunk_bytes)
                    .append(" bytes"));
     call.require([&] { return from.problem(comm.size()); });
-    call.require([&] { return tensors_shape(recovery.tensors).problem(sharing_ranks{from.before.size()}); });
+    call.require([&] { return tensors.problem(sharing_ranks{from.before.size()}); });
     call.require(problem);
     call.require([&] { return shard_problem_of(out, recovery.after, comm.rank()); });
     call.begin(comm.world());

@@ -3,6 +3,7 @@
 /// Lists of tensors that a collective moves together.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/layout/partition.hpp>
@@ -132,8 +133,8 @@ public:
     using space = Space;
 
     /// Makes a list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
-    /// Throws precondition_error if an array is too small for its division, rows have no element or too many, or shards
-    /// overlap.
+    /// Throws precondition_error if an array is too small for its division, rows have no element, shards overlap, or
+    /// all shards of a rank have more than 2^56 / `ranks.size()` elements.
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
@@ -191,14 +192,21 @@ public:
     /// Table of the tensors' addresses, in `Space`.
     T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident(segments_) + segments_.size()); }
 
-    /// Division of each whole tensor over `ranks` ranks, any number above 0.
+    /// Division of each whole tensor over `ranks` ranks, any number above 0. Throws precondition_error if shards are
+    /// too large, as the constructor does.
     std::vector<segment> segments(int ranks) const {
         std::vector<segment> all;
         all.reserve(size());
         message_place place;
+        // Sizes of messages, of which a call may need several for each rank, must be sizes.
+        std::size_t room = std::numeric_limits<std::size_t>::max() / 256 / static_cast<std::size_t>(ranks);
         for (std::size_t t = 0; t != size(); ++t) {
             const division& how = tensors_[t].divided;
             const partition part(count(t), ranks, how.row == 0 ? 1 : how.row);
+            // If the size of a shard has overflowed, its share of the elements alone is too large.
+            const std::size_t shard = std::max(part.slice_size(), ceil_div(count(t), static_cast<std::size_t>(ranks)));
+            if (shard > room) refuse(t, "in shards of at most " + std::to_string(room) + " elements", shard);
+            room -= std::min(room, round_up(shard, message_place::alignment));
             all.push_back({part, how.stride != 0 ? how.stride : part.slice_size(), place});
             place = place.next(part.slice_size());
         }
@@ -221,28 +229,26 @@ private:
         return tensor.divided.elements != 0 ? tensor.divided.elements : tensor.memory.size();
     }
 
+    /// Throws precondition_error, since tensor t is not as `expected`.
+    [[noreturn, gnu::cold]] static void refuse(std::size_t t, const std::string& expected, std::size_t given) {
+        throw precondition_error("tensor_list", "tensor " + std::to_string(t) + " " + expected, std::to_string(given));
+    }
+
     void require_room(std::size_t t) const {
         const segment& s = segments_[t];
-        const division& how = tensors_[t].divided;
-        const auto fail = [t](const std::string& expected, std::size_t given) {
-            throw precondition_error("tensor_list", "tensor " + std::to_string(t) + " " + expected,
-                                     std::to_string(given));
-        };
-        if (how.row == 0) fail("in rows of at least 1 element", 0);
-        // Sizes of messages, of which a call may need several for each rank, must be sizes.
-        constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-        const std::size_t longest = most / 256 / static_cast<std::size_t>(ranks_);
-        if (how.row > longest) fail("in rows of at most " + std::to_string(longest) + " elements", how.row);
+        if (tensors_[t].divided.row == 0) refuse(t, "in rows of at least 1 element", 0);
         if (s.stride < s.part.slice_size()) {
-            fail("with a stride of at least a shard's " + std::to_string(s.part.slice_size()) + " elements", s.stride);
+            refuse(t, "with a stride of at least a shard's " + std::to_string(s.part.slice_size()) + " elements",
+                   s.stride);
         }
         if (s.part.count() == 0) return;
+        constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
         const std::size_t last = (s.part.count() - 1) / s.part.slice_size();
         const std::size_t size = s.part.size(static_cast<int>(last));
         const bool overflows = last != 0 && s.stride > (most - size) / last;
         const std::size_t end = overflows ? most : last * s.stride + size;
         if (tensors_[t].memory.size() < end) {
-            fail("in an array of at least " + std::to_string(end) + " elements", tensors_[t].memory.size());
+            refuse(t, "in an array of at least " + std::to_string(end) + " elements", tensors_[t].memory.size());
         }
     }
 
