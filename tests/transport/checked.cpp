@@ -59,16 +59,16 @@ TEST_CASE("checked compares through a transport of another type", "[transport][c
     });
 }
 
-TEST_CASE("checked leaves out options where there are none", "[transport][checked]") {
-    on_threads(2, "calls without options", [](thread_transport& base, expectations& expect) {
+TEST_CASE("checked leaves out quantizer and options where there are none", "[transport][checked]") {
+    on_threads(2, "calls without quantizer and options", [](thread_transport& base, expectations& expect) {
         checked world(base);
         zeropp::collective_call call = a_call();
-        call.options = {};
+        call.quantizer = call.options = {};
         call.elements = static_cast<std::uint64_t>(world.rank());
         expect.equal(
             thrown<zeropp::precondition_error>([&] { zeropp::begin_collective(world, call, ""); }),
-            "checked: expected the same call on every rank, given gather of 0 elements of fp32 with int8 on rank 0; "
-            "gather of 1 elements of fp32 with int8 on rank 1");
+            "checked: expected the same call on every rank, given gather of 0 elements of fp32 on rank 0; "
+            "gather of 1 elements of fp32 on rank 1");
     });
 }
 

@@ -110,8 +110,9 @@ private:
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
         std::string text(bool with_topology) const {
-            std::string t = call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " +
-                            call.element.str() + " with " + call.quantizer.str();
+            std::string t =
+                call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " + call.element.str();
+            if (call.quantizer != agreed_text()) t += " with " + call.quantizer.str();
             if (call.options != agreed_text()) t += ", " + call.options.str();
             if (with_topology) t += ", over a topology with digest " + std::to_string(call.topology);
             return t;
