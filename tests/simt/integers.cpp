@@ -6,6 +6,10 @@
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/scale.hpp>
+#include <zeropp/quantizer/small_float.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <array>
@@ -23,6 +27,48 @@ using zeropp::block_integer;
 using zeropp::float_bits;
 using zeropp::half;
 namespace detail = zeropp::detail;
+
+namespace {
+
+/// A user's quantizer, whose highest code is not the largest that its bits hold.
+struct up_to_5 : block_integer<4, 8> {
+    static constexpr std::int32_t highest_code = 5;
+    static constexpr bool reaches_above = true;
+
+    params fit(const stats& s) const noexcept {
+        if (s.absmax >= zeropp::infinity_bits) return {zeropp::quiet_nan};
+        return {zeropp::stored_step<float>(bits_float(s.absmax), 6.0f)};
+    }
+    std::uint32_t encode(float x, const params& p) const noexcept {
+        return static_cast<std::uint32_t>(zeropp::nearest_code(x, p.scale, -6, highest_code)) & 0xfu;
+    }
+    static zeropp::short_text name() { return "int4:8:up_to_5"; }
+};
+
+/// A user's integers with steps of one byte. Only its types are of interest.
+struct integers_in_powers {
+    static constexpr int block_size = 32;
+    static constexpr int code_bits = 4;
+    static constexpr std::int32_t highest_code = 7;
+    static constexpr bool reaches_above = false;
+
+    using stats = zeropp::symmetric::stats;
+    struct params {
+        zeropp::e8m0 step;
+    };
+    params fit(const stats&) const noexcept { return {}; }
+    std::uint32_t encode(float, const params&) const noexcept { return 0; }
+    float decode(std::uint32_t, const params&) const noexcept { return 0; }
+    float multiplier(const params&) const noexcept { return 0; }
+    static zeropp::short_text name() { return "powers"; }
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<up_to_5> = true;
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<integers_in_powers> = true;
 
 namespace {
 
@@ -175,6 +221,7 @@ TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic
     [&]<int... More>(std::integer_sequence<int, More...>) {
         (check_width<2 + More>(), ...);
     }(std::make_integer_sequence<int, 7>());
+    CHECK(wrong_encodings<up_to_5>() == 0);
 }
 
 // mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8
@@ -219,4 +266,7 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
                    zeropp::stochastic<zeropp::hadamard<block_integer<8, 128, zeropp::symmetric, half>>>>);
     STATIC_REQUIRE(detail::has_exact_products<block_integer<8, 128, zeropp::signed_absmax, bfloat16>>);
     STATIC_REQUIRE(!detail::has_exact_products<block_integer<4, 128>>);
+    STATIC_REQUIRE(detail::tiles_ahead<detail::sum_source<block_integer<4, 32>, 2>, 4, 4>::possible);
+    STATIC_REQUIRE(zeropp::integer_quantizer<integers_in_powers>);
+    STATIC_REQUIRE(!detail::tiles_ahead<detail::sum_source<integers_in_powers, 2>, 4, 4>::possible);
 }

@@ -296,8 +296,8 @@ template <encodes_integers Q>
 __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier, float scale) {
     constexpr int bits = Q::code_bits;
     static_assert(bits >= 2);
-    // True if two codes are bounded at a time.
-    constexpr bool in_halves = Q::reaches_above && bits == 4;
+    // True if two codes are bounded at a time, by the largest integer of 4 bits.
+    constexpr bool in_halves = Q::reaches_above && bits == 4 && Q::highest_code == 7;
     // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. Codes below 8 bits also get half
     // their range, which makes them positive.
     constexpr float zero = 12582912.0f;
