@@ -63,10 +63,23 @@ struct integers_in_powers {
     static zeropp::short_text name() { return "powers"; }
 };
 
+/// A user's quantizer that enlarges decoded values: scales have 16 bits, multipliers more.
+struct enlarged : block_integer<4, 128, zeropp::symmetric, half> {
+    float multiplier(const params& p) const noexcept { return static_cast<float>(p.scale) * 1.1f; }
+    std::uint32_t encode(float x, const params& p) const noexcept {
+        return static_cast<std::uint32_t>(zeropp::nearest_code(x, multiplier(p), -7, 7)) & 0xfu;
+    }
+    float decode(std::uint32_t code, const params& p) const noexcept {
+        return zeropp::product(static_cast<float>(detail::unfold_sign<4>(code)), multiplier(p));
+    }
+};
+
 }  // namespace
 
 template <>
 inline constexpr bool zeropp::has_integer_arithmetic<up_to_5> = true;
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<enlarged> = true;
 template <>
 inline constexpr bool zeropp::has_integer_arithmetic<integers_in_powers> = true;
 
@@ -266,6 +279,8 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
                    zeropp::stochastic<zeropp::hadamard<block_integer<8, 128, zeropp::symmetric, half>>>>);
     STATIC_REQUIRE(detail::has_exact_products<block_integer<8, 128, zeropp::signed_absmax, bfloat16>>);
     STATIC_REQUIRE(!detail::has_exact_products<block_integer<4, 128>>);
+    STATIC_REQUIRE(zeropp::integer_quantizer<enlarged>);
+    STATIC_REQUIRE(!detail::has_exact_products<enlarged>);
     STATIC_REQUIRE(detail::tiles_ahead<detail::sum_source<block_integer<4, 32>, 2>, 4, 4>::possible);
     STATIC_REQUIRE(zeropp::integer_quantizer<integers_in_powers>);
     STATIC_REQUIRE(!detail::tiles_ahead<detail::sum_source<integers_in_powers, 2>, 4, 4>::possible);
