@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -45,7 +46,7 @@ struct up_to_5 : block_integer<4, 8> {
     static zeropp::short_text name() { return "int4:8:up_to_5"; }
 };
 
-/// A user's integers with steps of one byte. Only its types are of interest.
+/// A user's integers with steps of one byte, by default 1. Only its types are of interest.
 struct integers_in_powers {
     static constexpr int block_size = 32;
     static constexpr int code_bits = 4;
@@ -54,7 +55,7 @@ struct integers_in_powers {
 
     using stats = zeropp::symmetric::stats;
     struct params {
-        zeropp::e8m0 step;
+        zeropp::e8m0 step{127};
     };
     params fit(const stats&) const noexcept { return {}; }
     std::uint32_t encode(float, const params&) const noexcept { return 0; }
@@ -284,4 +285,13 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
     STATIC_REQUIRE(detail::tiles_ahead<detail::sum_source<block_integer<4, 32>, 2>, 4, 4>::possible);
     STATIC_REQUIRE(zeropp::integer_quantizer<integers_in_powers>);
     STATIC_REQUIRE(!detail::tiles_ahead<detail::sum_source<integers_in_powers, 2>, 4, 4>::possible);
+}
+
+TEST_CASE("kernels: parameters of blocks without elements are zeros, whatever a user's defaults", "[simt][kernels]") {
+    std::byte params[2] = {std::byte{9}, std::byte{9}};
+    const detail::message_section<integers_in_powers> section{32, 64, 2, 0, nullptr, params};
+    section.store_params<false>({{5}}, 0);
+    section.store_params<false>({{5}}, 1);
+    CHECK(params[0] == std::byte{5});
+    CHECK(params[1] == std::byte{0});
 }
