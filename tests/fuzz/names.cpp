@@ -6,8 +6,10 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/quantizer/named.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,23 +29,29 @@ std::vector<std::string_view> fields_of(std::string_view text, std::string_view 
     return fields;
 }
 
-/// Whether `name` is `canonical` with nothing but defaults between its fields, each once: the scheme of integers in the
-/// third place, and the scale from there on.
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+/// Whether `name` is `canonical` with nothing but defaults between its fields, each in its place: the scheme of
+/// integers in the third, and the scale there or behind a scheme.
 bool spells_out(std::string_view name, std::string_view canonical) {
     const auto wanted = fields_of(canonical, ":");
     const auto given = fields_of(name, ":");
     std::size_t next = 0;
-    std::size_t scales = 0;
     for (std::size_t i = 0; i != given.size(); ++i) {
-        if (next != wanted.size() && given[i] == wanted[next]) {
+        const std::string_view wants = next == wanted.size() ? "" : wanted[next];
+        const bool behind_scheme = i == 3 && is_one_of(given[2], {"symmetric", "signed", "asymmetric"});
+        const bool has_scale = is_one_of(wants, {"fp16", "bf16", "signed", "asymmetric"});
+        if (next != wanted.size() && given[i] == wants) {
             ++next;
-        } else if (i >= 2 && given[i] == "fp32") {
-            ++scales;
+        } else if (given[i] == "fp32") {
+            if (has_scale || !(i == 2 || behind_scheme)) return false;
         } else if (i != 2 || given[i] != "symmetric" || !canonical.starts_with("int")) {
             return false;
         }
     }
-    return next == wanted.size() && scales <= 1;
+    return next == wanted.size();
 }
 
 bool is_listed(std::string_view name) {

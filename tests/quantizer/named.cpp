@@ -90,6 +90,7 @@ TEST_CASE("defaults may be spelt out", "[quantizer][named]") {
     CHECK(index_of("int4:128:symmetric:fp16") == index_of("int4:128:fp16"));
     CHECK(index_of("fp8_e4m3:128:fp32") == index_of("fp8_e4m3:128"));
     CHECK(standard_quantizers::name(standard_quantizers::parse("int4:128:symmetric:fp16")) == "int4:128:fp16");
+    CHECK_THROWS_AS(zeropp::known_quantizers::parse("lloyd2:128:fp32"), zeropp::precondition_error);  // has a byte
 }
 
 TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") {
@@ -110,6 +111,10 @@ TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") 
                                     "int8:256:fp32:fp32",
                                     "int8:256:symmetric:symmetric",
                                     "int8:256:fp32:symmetric",
+                                    "int8:256:fp16:fp32",
+                                    "int8:256:fp32:fp16",
+                                    "int4:128:fp32:signed:fp16",
+                                    "int4:128:fp16:h32:fp32",
                                     "fp64",
                                     "fp32:fp32",
                                     "fp16:fp32",

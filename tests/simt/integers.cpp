@@ -6,10 +6,15 @@
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/scale.hpp>
+#include <zeropp/quantizer/small_float.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -23,6 +28,61 @@ using zeropp::block_integer;
 using zeropp::float_bits;
 using zeropp::half;
 namespace detail = zeropp::detail;
+
+namespace {
+
+/// A user's quantizer, whose highest code is not the largest that its bits hold.
+struct up_to_5 : block_integer<4, 8> {
+    static constexpr std::int32_t highest_code = 5;
+    static constexpr bool reaches_above = true;
+
+    params fit(const stats& s) const noexcept {
+        if (s.absmax >= zeropp::infinity_bits) return {zeropp::quiet_nan};
+        return {zeropp::stored_step<float>(bits_float(s.absmax), 6.0f)};
+    }
+    std::uint32_t encode(float x, const params& p) const noexcept {
+        return static_cast<std::uint32_t>(zeropp::nearest_code(x, p.scale, -6, highest_code)) & 0xfu;
+    }
+    static zeropp::short_text name() { return "int4:8:up_to_5"; }
+};
+
+/// A user's integers with steps of one byte, by default 1. Only its types are of interest.
+struct integers_in_powers {
+    static constexpr int block_size = 32;
+    static constexpr int code_bits = 4;
+    static constexpr std::int32_t highest_code = 7;
+    static constexpr bool reaches_above = false;
+
+    using stats = zeropp::symmetric::stats;
+    struct params {
+        zeropp::e8m0 step{127};
+    };
+    params fit(const stats&) const noexcept { return {}; }
+    std::uint32_t encode(float, const params&) const noexcept { return 0; }
+    float decode(std::uint32_t, const params&) const noexcept { return 0; }
+    float multiplier(const params&) const noexcept { return 0; }
+    static zeropp::short_text name() { return "powers"; }
+};
+
+/// A user's quantizer that enlarges decoded values: scales have 16 bits, multipliers more.
+struct enlarged : block_integer<4, 128, zeropp::symmetric, half> {
+    float multiplier(const params& p) const noexcept { return static_cast<float>(p.scale) * 1.1f; }
+    std::uint32_t encode(float x, const params& p) const noexcept {
+        return static_cast<std::uint32_t>(zeropp::nearest_code(x, multiplier(p), -7, 7)) & 0xfu;
+    }
+    float decode(std::uint32_t code, const params& p) const noexcept {
+        return zeropp::product(static_cast<float>(detail::unfold_sign<4>(code)), multiplier(p));
+    }
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<up_to_5> = true;
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<enlarged> = true;
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<integers_in_powers> = true;
 
 namespace {
 
@@ -175,6 +235,7 @@ TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic
     [&]<int... More>(std::integer_sequence<int, More...>) {
         (check_width<2 + More>(), ...);
     }(std::make_integer_sequence<int, 7>());
+    CHECK(wrong_encodings<up_to_5>() == 0);
 }
 
 // mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8
@@ -219,4 +280,18 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
                    zeropp::stochastic<zeropp::hadamard<block_integer<8, 128, zeropp::symmetric, half>>>>);
     STATIC_REQUIRE(detail::has_exact_products<block_integer<8, 128, zeropp::signed_absmax, bfloat16>>);
     STATIC_REQUIRE(!detail::has_exact_products<block_integer<4, 128>>);
+    STATIC_REQUIRE(zeropp::integer_quantizer<enlarged>);
+    STATIC_REQUIRE(!detail::has_exact_products<enlarged>);
+    STATIC_REQUIRE(detail::tiles_ahead<detail::sum_source<block_integer<4, 32>, 2>, 4, 4>::possible);
+    STATIC_REQUIRE(zeropp::integer_quantizer<integers_in_powers>);
+    STATIC_REQUIRE(!detail::tiles_ahead<detail::sum_source<integers_in_powers, 2>, 4, 4>::possible);
+}
+
+TEST_CASE("kernels: parameters of blocks without elements are zeros, whatever a user's defaults", "[simt][kernels]") {
+    std::byte params[2] = {std::byte{9}, std::byte{9}};
+    const detail::message_section<integers_in_powers> section{32, 64, 2, 0, nullptr, params};
+    section.store_params<false>({{5}}, 0);
+    section.store_params<false>({{5}}, 1);
+    CHECK(params[0] == std::byte{5});
+    CHECK(params[1] == std::byte{0});
 }

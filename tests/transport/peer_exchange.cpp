@@ -11,6 +11,7 @@
 #include "support/fake_wire.hpp"
 #include "support/watchdog.hpp"
 
+#include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/checksummed.hpp>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -299,6 +301,30 @@ TEST_CASE("peer_exchange: after a failure the family refuses, with the first cau
         if (second != first) throw std::runtime_error("of the world: " + second);
     });
     all_are_well(errors);
+}
+
+TEST_CASE("peer_exchange: after a failure, splits are refused without a timeout too", "[transport][peer_exchange]") {
+    fake_network network(1 << 20, [](const wire_message&) { return wire_fault{.refused = true}; });
+    const auto errors = on_ranks(2, network, 0ms, [](fake_transport& world) {
+        const std::string first = thrown<zeropp::error>([&] { gatherer{piece}(world); });
+        const std::string second = thrown<zeropp::error>([&] { world.split(std::vector<int>{0, 1}); });
+        if (first != "fake_wire: no room" || second != first) throw std::runtime_error(first + ", then " + second);
+    });
+    all_are_well(errors);
+}
+
+TEST_CASE("checked over a wire: one rank's split list without itself is no hang for the others",
+          "[transport][peer_exchange][checked]") {
+    fake_network network(1 << 20);
+    const auto errors = on_ranks(3, network, timeout, [](fake_transport& base) {
+        zeropp::checked world(std::move(base));
+        auto pair = world.split(std::vector<int>{0, 1});
+        std::byte both[2];
+        pair.all_gather(host(), both + pair.rank(), both, 1);
+    });
+    CHECK(errors[0] == "");
+    CHECK(errors[1] == "");
+    CHECK(errors[2] == "fake_transport: expected a split list with rank 2, given one without");
 }
 
 TEST_CASE("an acknowledgement of any bytes is a failure in words", "[transport][peer_exchange]") {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,21 +23,24 @@ namespace zeropp {
 
 namespace detail {
 
-/// A quantizer's `name` without its defaults: "symmetric" as third field after "int", and the first "fp32" from the
-/// third field on.
-inline std::string without_defaults(std::string_view name) {
-    std::string kept;
-    bool scale_given = false;
-    for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
-        const std::size_t end = std::min(name.find(':', begin), name.size());
-        const std::string_view word = name.substr(begin, end - begin);
-        const bool default_scheme = field == 2 && word == "symmetric" && name.starts_with("int");
-        const bool default_scale = field >= 2 && word == "fp32" && !scale_given;
-        scale_given = scale_given || default_scale;
-        if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
-        begin = end + 1;
-    }
-    return kept;
+/// A quantizer's `name` with its defaults in their places behind format and block: the scheme "symmetric" of integers,
+/// and the scale "fp32" of integers and of small floats.
+inline std::string with_defaults(std::string_view name) {
+    std::string spelt(name);
+    std::size_t end = std::min(name.find(':'), name.size());
+    if (end == name.size()) return spelt;
+    end = std::min(name.find(':', end + 1), name.size());
+    // Passes over the field behind `end`, or puts the first of `words` there if the field is none of them.
+    const auto pass = [&](std::initializer_list<std::string_view> words) {
+        const std::size_t begin = std::min(end + 1, spelt.size());
+        const std::string field = spelt.substr(begin, spelt.find(':', begin) - begin);
+        if (std::ranges::find(words, field) == words.end()) spelt.insert(end, ":").insert(end + 1, *words.begin());
+        end = std::min(spelt.find(':', end + 1), spelt.size());
+    };
+    const bool integers = name.starts_with("int");
+    if (integers) pass({"symmetric", "signed", "asymmetric"});
+    if (integers || name.starts_with("fp")) pass({"fp32", "fp16", "bf16"});
+    return spelt;
 }
 
 /// Type with a name, by which programs choose among formats: a quantizer, or exact_differences.
@@ -63,8 +67,9 @@ struct named_quantizers {
     /// The quantizer with this name. Throws precondition_error that lists the right names.
     static variant parse(std::string_view name) {
         variant result;
-        const std::string wanted = detail::without_defaults(name);
-        if (!((wanted == short_text(Quantizers{}.name()).str() && (result = Quantizers{}, true)) || ...)) {
+        const std::string wanted = detail::with_defaults(name);
+        const auto named = [&](const short_text& canonical) { return wanted == detail::with_defaults(canonical); };
+        if (!((named(Quantizers{}.name()) && (result = Quantizers{}, true)) || ...)) {
             throw precondition_error("quantizer", "one of " + list(), "\"" + std::string(name) + "\"");
         }
         return result;
@@ -107,12 +112,16 @@ struct named_hops {
     static variant parse(const Names&... by_level) {
         variant result;
         std::string wanted, given;
-        const auto append = [&](std::string_view name) {
-            wanted += (wanted.empty() ? "" : " + ") + detail::without_defaults(name);
-            given.append(given.empty() ? "" : " + ").append(name);
+        const auto append = [](std::string& to, std::string_view name) {
+            to.append(to.empty() ? "" : " + ").append(name);
         };
-        (append(by_level), ...);
-        if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
+        ((append(wanted, detail::with_defaults(by_level)), append(given, by_level)), ...);
+        const auto named = [&](const auto& by_hop) {
+            std::string spelt;
+            by_hop.for_each([&](const auto& q) { append(spelt, detail::with_defaults(short_text(q.name()))); });
+            return wanted == spelt;
+        };
+        if (!((named(Hops{}) && (result = Hops{}, true)) || ...)) {
             throw precondition_error("gradient quantizers", "one of " + list(), "\"" + given + "\"");
         }
         return result;

@@ -141,7 +141,7 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `highest_code`        the highest code: `encode` is `nearest_code(x, multiplier, lowest, highest_code)` for some
 ///                         `lowest`. In a block that `params` were fitted to, no element needs a lower code
 ///   `stats`               depend only on the elements of a block that are farthest from zero on either side
-///   `reaches_above`       true if an element may need a code above `highest_code`, by less than 2^31
+///   `reaches_above`       true if an element may need a code above `highest_code`, by less than 2^14
 template <class Q>
 concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
                             requires(const Q& q, const typename Q::params& params) {

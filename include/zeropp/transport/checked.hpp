@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,7 +44,17 @@ public:
     checked(Transport inner, Control control) : base(std::move(inner)), control_(std::move(control)) {}
 
     checked split(std::span<const int> members) {
-        return checked(this->inner().split(members), control_.split(members));
+        std::optional<Transport> data;
+        std::exception_ptr wrong_list;
+        try {
+            data.emplace(this->inner().split(members));
+        } catch (const precondition_error&) {
+            // Perhaps on this rank alone, which takes part in both splits, so that the others do not wait for it.
+            wrong_list = std::current_exception();
+        }
+        Control control = control_.split(members);
+        if (wrong_list) std::rethrow_exception(wrong_list);
+        return checked(std::move(*data), std::move(control));
     }
 
     /// Transport of the survivors of a failure, see shrinkable_transport. If `Control` is another type than

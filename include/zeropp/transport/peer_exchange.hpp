@@ -83,11 +83,10 @@ public:
         carry(what, send, recv);
     }
 
-    /// Returns when all ranks have called `meet` for `what`. Does nothing without a timeout.
+    /// Returns when all ranks have called `meet` for `what`; at once without a timeout. Throws the family's failure.
     void meet(const operation& what) {
-        if (!timed()) return;
         refuse_after_failure();
-        carry(next(what), nullptr, nullptr);
+        if (timed()) carry(next(what), nullptr, nullptr);
     }
 
 private:

@@ -106,8 +106,8 @@ public:
     }
 
 protected:
-    /// Blocks until all ranks have called `meet`; throws timeout_error after the timeout. Returns at once without a
-    /// timeout.
+    /// Blocks until all ranks have called `meet`; throws timeout_error after the timeout. Without a timeout, returns at
+    /// once. Throws an earlier failure again.
     void meet() const { peers_->meet({operation::split}); }
 
 private:

@@ -9,6 +9,7 @@
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/scale.hpp>
@@ -163,12 +164,24 @@ __device__ inline void add_products(float& a, float& b, float x, float y, float 
 #endif
 }
 
-/// True if every product of a code and its block's scale is exactly a float. A code has 8 significant bits at most, and
-/// a scale of 16 bits has 11. So a fused multiply-add equals a rounded product and an addition. No product of an
-/// encoded message overflows.
+/// True if M is the type of the address of a block_integer's `multiplier`, with scales of 16 bits.
+template <class M>
+inline constexpr bool is_scale_of_16_bits = false;
+template <int Bits, int BlockSize, class Scheme, scale_type Scale>
+inline constexpr bool is_scale_of_16_bits<float (block_integer<Bits, BlockSize, Scheme, Scale>::*)(
+    const scale_params<Scale>&) const noexcept> = sizeof(Scale) == 2;
+
+/// True if every product of a code and its block's multiplier is exactly a float. A code has 8 significant bits at
+/// most, and a scale of 16 bits has 11. So a fused multiply-add equals a rounded product and an addition. No product of
+/// an encoded message overflows. False for a derived type with a multiplier of its own, which may have more bits.
 template <integer_quantizer Q>
-inline constexpr bool has_exact_products = std::is_same_v<typename Q::params, scale_params<half>> ||
-                                           std::is_same_v<typename Q::params, scale_params<bfloat16>>;
+inline constexpr bool has_exact_products = [] {
+    if constexpr (requires { &Q::multiplier; }) {
+        return is_scale_of_16_bits<decltype(&Q::multiplier)>;
+    } else {
+        return false;
+    }
+}();
 
 /// Adds x * factor to `a`, and y * factor to `b`, by fused multiply-adds, which round once.
 __device__ inline void add_exact_products(float& a, float& b, float x, float y, float factor) {
@@ -296,8 +309,8 @@ template <encodes_integers Q>
 __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier, float scale) {
     constexpr int bits = Q::code_bits;
     static_assert(bits >= 2);
-    // True if two codes are bounded at a time.
-    constexpr bool in_halves = Q::reaches_above && bits == 4;
+    // True if two codes are bounded at a time, by the largest integer of 4 bits.
+    constexpr bool in_halves = Q::reaches_above && bits == 4 && Q::highest_code == 7;
     // 1.5 * 2^23: adding it leaves the nearest integer in the mantissa's lower bits. Codes below 8 bits also get half
     // their range, which makes them positive.
     constexpr float zero = 12582912.0f;

@@ -11,6 +11,7 @@
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
+#include <cstring>
 
 namespace zeropp::detail {
 
@@ -73,7 +74,8 @@ struct message_section {
             typename Q::params stored = of_block;
             if constexpr (!Whole) {
                 if (block >= blocks) return;
-                if (block * Q::block_size >= size) stored = {};
+                // Not `stored = {}`: a user's parameters may have other defaults.
+                if (block * Q::block_size >= size) memset(static_cast<void*>(&stored), 0, sizeof stored);
             }
             *reinterpret_cast<typename Q::params*>(params + block * params_bytes<Q>) = stored;
         }

@@ -32,14 +32,16 @@ constexpr int copied_bytes_of_run(int codes) {
 inline constexpr int rows_ahead = 4;
 
 /// Shared memory of a thread block for tiles of a source. Each thread has `Granules` granules of a tile, in runs of
-/// `Run` successive granules of one block. `possible`: true for sums of several messages of integers, if two tiles fit.
+/// `Run` successive granules of one block. `possible`: true for sums of several messages of integers whose parameters
+/// have 2 or 4 bytes, if two tiles fit.
 template <class Source, int Granules, int Run>
 struct tiles_ahead {
     static constexpr bool possible = false;
 };
 
 template <integer_quantizer From, int Messages, int Granules, int Run>
-    requires(Messages > 1 && 2 * Messages * Granules / Run * copied_bytes_of_run(Run * From::code_bits) <= copied_bytes)
+    requires(Messages > 1 && (params_bytes<From> == 2 || params_bytes<From> == 4) &&
+             2 * Messages * Granules / Run * copied_bytes_of_run(Run * From::code_bits) <= copied_bytes)
 struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
     static constexpr bool possible = true;
 
@@ -103,7 +105,6 @@ private:
     /// Offset in bytes of a block's parameters, at `place`, in the aligned 4-byte word that contains them. Messages
     /// begin on 16-byte boundaries, so it is equal for all.
     __device__ static unsigned in_word(const std::byte* place) {
-        static_assert(params_bytes<From> == 2 || params_bytes<From> == 4);
         return params_bytes<From> == 4 ? 0 : static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(place)) % 4;
     }
 };
