@@ -29,8 +29,8 @@ typedef enum zeropp_status {
 /* Type of the elements of tensors. */
 typedef enum zeropp_element { zeropp_float32 = 0, zeropp_float16 = 1, zeropp_bfloat16 = 2 } zeropp_element;
 
-/* One tensor of a call, in host or device memory as zeropp_device() says. All tensors of a call have fewer than 2^56
- * elements, counted as if all ranks had as many as the first. */
+/* One tensor of a call, in host or device memory as zeropp_device() says. Together, the tensors of a call have
+ * fewer than 2^56 elements, counted as if every rank had as many as the first rank. */
 typedef struct zeropp_tensor {
     void* data;
     size_t elements;

@@ -34,7 +34,7 @@ static inline int mpi_groups_wait(mpi_groups* groups, int status, MPI_Request* r
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return mpi_groups_failed(groups, "an operation of MPI has failed");
         if (done) return 0;
-        if (MPI_Wtime() - start > groups->seconds)
+        if (!(MPI_Wtime() - start <= groups->seconds)) /* true for NaN, too */
             return mpi_groups_failed(groups, "timeout: a rank has died, or has not made this call");
         sched_yield(); /* ranks may share cores */
     }

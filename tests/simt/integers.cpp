@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,22 +47,32 @@ struct up_to_5 : block_integer<4, 8> {
     static zeropp::short_text name() { return "int4:8:up_to_5"; }
 };
 
-/// A user's integers with steps of one byte, by default 1. Only its types are of interest.
-struct integers_in_powers {
+/// A user's integers. Only its types are of interest.
+template <class Params>
+struct integers_with {
     static constexpr int block_size = 32;
     static constexpr int code_bits = 4;
     static constexpr std::int32_t highest_code = 7;
     static constexpr bool reaches_above = false;
 
     using stats = zeropp::symmetric::stats;
-    struct params {
-        zeropp::e8m0 step{127};
-    };
+    using params = Params;
     params fit(const stats&) const noexcept { return {}; }
     std::uint32_t encode(float, const params&) const noexcept { return 0; }
     float decode(std::uint32_t, const params&) const noexcept { return 0; }
     float multiplier(const params&) const noexcept { return 0; }
-    static zeropp::short_text name() { return "powers"; }
+    static zeropp::short_text name() { return "integers"; }
+};
+
+/// Parameters of one byte, by default 1; and of 2 and 4 bytes that need not be in one aligned word.
+struct power {
+    zeropp::e8m0 step{127};
+};
+struct two_bytes {
+    std::uint8_t step, factor;
+};
+struct two_halves {
+    half step, factor;
 };
 
 /// A user's quantizer that enlarges decoded values: scales have 16 bits, multipliers more.
@@ -81,8 +92,8 @@ template <>
 inline constexpr bool zeropp::has_integer_arithmetic<up_to_5> = true;
 template <>
 inline constexpr bool zeropp::has_integer_arithmetic<enlarged> = true;
-template <>
-inline constexpr bool zeropp::has_integer_arithmetic<integers_in_powers> = true;
+template <class Params>
+inline constexpr bool zeropp::has_integer_arithmetic<integers_with<Params>> = true;
 
 namespace {
 
@@ -283,13 +294,17 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
     STATIC_REQUIRE(zeropp::integer_quantizer<enlarged>);
     STATIC_REQUIRE(!detail::has_exact_products<enlarged>);
     STATIC_REQUIRE(detail::tiles_ahead<detail::sum_source<block_integer<4, 32>, 2>, 4, 4>::possible);
-    STATIC_REQUIRE(zeropp::integer_quantizer<integers_in_powers>);
-    STATIC_REQUIRE(!detail::tiles_ahead<detail::sum_source<integers_in_powers, 2>, 4, 4>::possible);
+    const auto never_ahead = []<class... Params>(std::tuple<Params...>) {
+        return ((zeropp::integer_quantizer<integers_with<Params>> &&
+                 !detail::tiles_ahead<detail::sum_source<integers_with<Params>, 2>, 4, 4>::possible) &&
+                ...);
+    };
+    STATIC_REQUIRE(never_ahead(std::tuple<power, two_bytes, two_halves>()));
 }
 
 TEST_CASE("kernels: parameters of blocks without elements are zeros, whatever a user's defaults", "[simt][kernels]") {
     std::byte params[2] = {std::byte{9}, std::byte{9}};
-    const detail::message_section<integers_in_powers> section{32, 64, 2, 0, nullptr, params};
+    const detail::message_section<integers_with<power>> section{32, 64, 2, 0, nullptr, params};
     section.store_params<false>({{5}}, 0);
     section.store_params<false>({{5}}, 1);
     CHECK(params[0] == std::byte{5});

@@ -319,6 +319,13 @@ TEST_CASE("nccl: one rank's split list without itself is no hang for the others"
             });
             expect.equal(error, world.rank() == 2 ? "split: expected a list with rank 2, given one without"
                                                   : "<nothing thrown>");
+            // Of rank 0's list, rank 1 does not know.
+            const std::vector<int> alone = world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{world.rank()};
+            expect.equal(thrown<precondition_error>([&] { r.transport.split(alone); }),
+                         world.rank() == 0
+                             ? "split: expected the same list on each of its 2 ranks, given lists of 1 ranks "
+                               "that begin alike"
+                             : "<nothing thrown>");
         },
         60s);
 }

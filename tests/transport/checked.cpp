@@ -65,10 +65,9 @@ TEST_CASE("checked leaves out quantizer and options where there are none", "[tra
         zeropp::collective_call call = a_call();
         call.quantizer = call.options = {};
         call.elements = static_cast<std::uint64_t>(world.rank());
-        expect.equal(
-            thrown<zeropp::precondition_error>([&] { zeropp::begin_collective(world, call, ""); }),
-            "checked: expected the same call on every rank, given gather of 0 elements of fp32 on rank 0; "
-            "gather of 1 elements of fp32 on rank 1");
+        expect.equal(thrown<zeropp::precondition_error>([&] { zeropp::begin_collective(world, call, ""); }),
+                     "checked: expected the same call on every rank, given gather of 0 elements of fp32 on rank 0; "
+                     "gather of 1 elements of fp32 on rank 1");
     });
 }
 

@@ -134,7 +134,7 @@ public:
 
     /// Makes a list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
     /// Throws precondition_error if an array is too small for its division, rows have no element, shards overlap, or
-    /// all shards of a rank have more than 2^56 / `ranks.size()` elements.
+    /// all shards of a rank, each rounded up to 32 elements, have 2^56 / `ranks.size()` elements or more.
     template <topology Topology, class... Memory>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
@@ -198,7 +198,7 @@ public:
         std::vector<segment> all;
         all.reserve(size());
         message_place place;
-        // Sizes of messages, of which a call may need several for each rank, must be sizes.
+        // Sizes of messages, of which a call may need several for each rank, must fit a std::size_t.
         std::size_t room = std::numeric_limits<std::size_t>::max() / 256 / static_cast<std::size_t>(ranks);
         for (std::size_t t = 0; t != size(); ++t) {
             const division& how = tensors_[t].divided;

@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,16 +44,14 @@ public:
 
     checked split(std::span<const int> members) {
         std::optional<Transport> data;
-        std::exception_ptr wrong_list;
         try {
             data.emplace(this->inner().split(members));
         } catch (const precondition_error&) {
-            // Perhaps on this rank alone, which takes part in both splits, so that the others do not wait for it.
-            wrong_list = std::current_exception();
+            // Perhaps on this rank alone, for which the others would wait in the second split.
+            control_.split(members);
+            throw;
         }
-        Control control = control_.split(members);
-        if (wrong_list) std::rethrow_exception(wrong_list);
-        return checked(std::move(*data), std::move(control));
+        return checked(std::move(*data), control_.split(members));
     }
 
     /// Transport of the survivors of a failure, see shrinkable_transport. If `Control` is another type than

@@ -114,7 +114,7 @@ public:
 #endif
 
     /// Transport of `members`: ranks of this one, in their new order. Blocks the caller. Throws precondition_error if
-    /// `members` lacks this rank.
+    /// `members` lacks this rank, or has other ranks than the lists that begin with the same one.
     nccl_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
@@ -126,7 +126,13 @@ public:
             state_->settle(ncclCommSplit(state_->comm, colour, place, made, nullptr), "ncclCommSplit");
         });
         if (!listed) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
-        return nccl_transport(child, true, state_->relatives, state_->log.split());
+        nccl_transport part(child, true, state_->relatives, state_->log.split());
+        if (static_cast<std::size_t>(part.size()) != members.size()) {
+            throw precondition_error("split",
+                                     "the same list on each of its " + std::to_string(members.size()) + " ranks",
+                                     "lists of " + std::to_string(part.size()) + " ranks that begin alike");
+        }
+        return part;
     }
 
     /// Transport of the survivors of a failure, see shrinkable_transport. `excluded` names all ranks to leave out.

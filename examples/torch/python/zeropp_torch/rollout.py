@@ -369,8 +369,8 @@ class Subscriber:
         Raises ZeroppError, also for a file that is cut, changed or foreign. The weights then have `self.version`, or are lost
         if it is None; the next call begins with a whole version.
         """
-        if not timeout >= 0:
-            raise ZeroppError(f"Subscriber: expected timeout in seconds from 0, given {timeout}")
+        if math.isnan(timeout):
+            raise ZeroppError(f"Subscriber: expected timeout in seconds, given {timeout}")
         tensors = self._bind(weights)
         end = time.monotonic() + timeout
         while True:

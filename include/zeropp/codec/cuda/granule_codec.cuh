@@ -164,24 +164,18 @@ __device__ inline void add_products(float& a, float& b, float x, float y, float 
 #endif
 }
 
-/// True if M is the type of the address of a block_integer's `multiplier`, with scales of 16 bits.
+/// True if M is the type of the address of a block_integer's `multiplier`, and scales have 16 bits.
 template <class M>
-inline constexpr bool is_scale_of_16_bits = false;
+inline constexpr bool multiplies_by_16_bits = false;
 template <int Bits, int BlockSize, class Scheme, scale_type Scale>
-inline constexpr bool is_scale_of_16_bits<float (block_integer<Bits, BlockSize, Scheme, Scale>::*)(
+inline constexpr bool multiplies_by_16_bits<float (block_integer<Bits, BlockSize, Scheme, Scale>::*)(
     const scale_params<Scale>&) const noexcept> = sizeof(Scale) == 2;
 
 /// True if every product of a code and its block's multiplier is exactly a float. A code has 8 significant bits at
 /// most, and a scale of 16 bits has 11. So a fused multiply-add equals a rounded product and an addition. No product of
-/// an encoded message overflows. False for a derived type with a multiplier of its own, which may have more bits.
+/// a block that block_integer has fitted overflows. A derived type with a multiplier of its own may have more bits.
 template <integer_quantizer Q>
-inline constexpr bool has_exact_products = [] {
-    if constexpr (requires { &Q::multiplier; }) {
-        return is_scale_of_16_bits<decltype(&Q::multiplier)>;
-    } else {
-        return false;
-    }
-}();
+inline constexpr bool has_exact_products = requires { requires multiplies_by_16_bits<decltype(&Q::multiplier)>; };
 
 /// Adds x * factor to `a`, and y * factor to `b`, by fused multiply-adds, which round once.
 __device__ inline void add_exact_products(float& a, float& b, float x, float y, float factor) {

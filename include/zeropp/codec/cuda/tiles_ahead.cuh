@@ -32,8 +32,8 @@ constexpr int copied_bytes_of_run(int codes) {
 inline constexpr int rows_ahead = 4;
 
 /// Shared memory of a thread block for tiles of a source. Each thread has `Granules` granules of a tile, in runs of
-/// `Run` successive granules of one block. `possible`: true for sums of several messages of integers whose parameters
-/// have 2 or 4 bytes, if two tiles fit.
+/// `Run` successive granules of one block. `possible`: true for sums of several messages of integers with parameters of
+/// 2 or 4 bytes, aligned to their size, if two tiles fit.
 template <class Source, int Granules, int Run>
 struct tiles_ahead {
     static constexpr bool possible = false;
@@ -41,6 +41,7 @@ struct tiles_ahead {
 
 template <integer_quantizer From, int Messages, int Granules, int Run>
     requires(Messages > 1 && (params_bytes<From> == 2 || params_bytes<From> == 4) &&
+             alignof(typename From::params) == params_bytes<From> &&
              2 * Messages * Granules / Run * copied_bytes_of_run(Run * From::code_bits) <= copied_bytes)
 struct tiles_ahead<sum_source<From, Messages>, Granules, Run> {
     static constexpr bool possible = true;
