@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains zero3_gpt in fewer and fewer bits, and with local steps, and draws held-out loss against bytes. Builds first, and
-# installs missing packages (Debian and Ubuntu), or names them where it may not. On two cores that also did other work, it built
-# for two minutes, chose rates for 35 minutes, and trained for 25 minutes from each seed.
+# installs missing packages (Debian and Ubuntu), or names them where it may not. From nothing, two cores build for three minutes,
+# choose rates for 35, and train for 28 from each seed: two hours, and twelve with all options below.
 #
 #   bench/pareto/run.sh [--seeds "2 3 4"] [--large | --largest | --fine-tuning | --sizes] [--build-dir DIR] [--runs DIR]
 #                       [--results DIR]
