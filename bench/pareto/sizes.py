@@ -117,7 +117,8 @@ A change is called *grows* or *falls* if it exceeds {CLEAR} of its standard erro
 These trainings do not show:
 
 - that the size is the reason. Larger models had fewer bytes a parameter and fewer steps, and pareto_largest.md also has another text and
-  longer windows. Each may change a price, and [the length](pareto_largest.md#length-of-the-training) changes that of islands.
+  longer windows. Each may change a price. The length of the training changes that of islands, of [a small
+  model](pareto.md#length-of-the-training) and of [the largest](pareto_largest.md#length-of-the-training).
 - a price of islands or of bits alone. *1 island* exchanges nothing: its difference is that of the outer optimizer's rate and momentum.
 - a law, or a loss of billions of parameters. The sizes span a factor of {sizes[-1].parameters / sizes[0].parameters:.0f}.
 - a gain, where a difference is below 0: [controls](pareto.md#controls) without a saved byte have such differences too.
