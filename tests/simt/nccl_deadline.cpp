@@ -317,15 +317,21 @@ TEST_CASE("nccl: one rank's split list without itself is no hang for the others"
                 r.gather(pair);
                 r.wait(pair);
             });
-            expect.equal(error, world.rank() == 2 ? "split: expected a list with rank 2, given one without"
-                                                  : "<nothing thrown>");
+            expect.equal(error, world.rank() == 2
+                                    ? "nccl_transport: expected a split list with rank 2, given one without"
+                                    : "<nothing thrown>");
             // Of rank 0's list, rank 1 does not know.
             const std::vector<int> alone = world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{world.rank()};
             expect.equal(thrown<precondition_error>([&] { r.transport.split(alone); }),
                          world.rank() == 0
-                             ? "split: expected the same list on each of its 2 ranks, given lists of 1 ranks "
-                               "that begin alike"
+                             ? "nccl_transport: expected the same split list on each of its 2 ranks, given lists of 1 "
+                               "ranks that begin alike"
                              : "<nothing thrown>");
+            const std::vector<int> outside =
+                world.rank() == 0 ? std::vector<int>{0, 9} : std::vector<int>{world.rank()};
+            expect.equal(thrown<precondition_error>([&] { r.transport.split(outside); }),
+                         world.rank() == 0 ? "nccl_transport: expected a split list of ranks below 3, given one with 9"
+                                           : "<nothing thrown>");
         },
         60s);
 }

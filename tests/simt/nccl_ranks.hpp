@@ -133,7 +133,8 @@ void check_splits() {
         check_operations(part, row, expect);
         const std::string error =
             thrown<zeropp::precondition_error>([&] { transport.split(std::vector<int>{(rank + 1) % 6}); });
-        expect.equal(error, "split: expected a list with rank " + std::to_string(rank) + ", given one without");
+        expect.equal(error,
+                     "nccl_transport: expected a split list with rank " + std::to_string(rank) + ", given one without");
         transport.check();
     });
 }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -116,22 +117,18 @@ public:
     /// Transport of `members`: ranks of this one, in their new order. Blocks the caller. Throws precondition_error if
     /// `members` lacks this rank, or has other ranks than the lists that begin with the same one.
     nccl_transport split(std::span<const int> members) {
-        const auto self = std::find(members.begin(), members.end(), rank());
-        const bool listed = self != members.end();
-        const int place = listed ? static_cast<int>(self - members.begin()) : -1;
+        const std::optional<precondition_error> wrong = detail::split_error(name, members, rank(), size());
+        const auto place = std::ranges::find(members, rank()) - members.begin();
         state_->next({operation::split});
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
-        const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;
+        const int colour = wrong ? NCCL_SPLIT_NOCOLOR : members.front();
         const ncclComm_t child = state_->made_by([&](ncclComm_t* made) {
-            state_->settle(ncclCommSplit(state_->comm, colour, place, made, nullptr), "ncclCommSplit");
+            state_->settle(ncclCommSplit(state_->comm, colour, static_cast<int>(place), made, nullptr),
+                           "ncclCommSplit");
         });
-        if (!listed) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
+        if (wrong) throw *wrong;
         nccl_transport part(child, true, state_->relatives, state_->log.split());
-        if (static_cast<std::size_t>(part.size()) != members.size()) {
-            throw precondition_error("split",
-                                     "the same list on each of its " + std::to_string(members.size()) + " ranks",
-                                     "lists of " + std::to_string(part.size()) + " ranks that begin alike");
-        }
+        detail::require_joined(name, members, part.size());
         return part;
     }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -121,6 +122,28 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
     return ranks;
+}
+
+/// The error, in the name of `transport`, of a split in which rank `rank` of `size` has the list `members`: if they lack
+/// this rank, or name ranks that the transport does not have.
+inline std::optional<precondition_error> split_error(std::string_view transport, std::span<const int> members, int rank,
+                                                     int size) {
+    if (std::ranges::find(members, rank) == members.end()) {
+        return precondition_error(transport, "a split list with rank " + std::to_string(rank), "one without");
+    }
+    const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size; });
+    if (other == members.end()) return std::nullopt;
+    return precondition_error(transport, "a split list of ranks below " + std::to_string(size),
+                              "one with " + std::to_string(*other));
+}
+
+/// Throws precondition_error in the name of `transport` unless all of `members` have joined their split: `joined` ranks,
+/// which have lists that begin alike.
+inline void require_joined(std::string_view transport, std::span<const int> members, int joined) {
+    if (static_cast<std::size_t>(joined) == members.size()) return;
+    throw precondition_error(transport,
+                             "the same split list on each of its " + std::to_string(members.size()) + " ranks",
+                             "lists of " + std::to_string(joined) + " ranks that begin alike");
 }
 
 /// Throws precondition_error in the name of `transport` unless `excluded` are ranks of a transport of `size` ranks,

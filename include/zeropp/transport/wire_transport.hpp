@@ -12,7 +12,6 @@
 #include <zeropp/transport/transport.hpp>
 #include <zeropp/transport/wire.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <exception>
@@ -69,25 +68,12 @@ public:
     /// time. The wire's own split has no deadline: a rank that dies after the meeting may leave the others waiting.
     /// Requires that no operation is in flight on a queue.
     wire_transport split(std::span<const int> members) {
-        const bool listed = std::ranges::find(members, rank()) != members.end();
-        const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size(); });
-        const bool in_range = other == members.end();
+        const std::optional<precondition_error> wrong = detail::split_error(Wire::name, members, rank(), size());
         meet();
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
-        std::optional<Wire> part = peers_->wire().split(listed && in_range ? members : std::span<const int>());
-        if (!listed) {
-            throw precondition_error(Wire::name, "a split list with rank " + std::to_string(rank()), "one without");
-        }
-        if (!in_range) {
-            throw precondition_error(Wire::name, "a split list of ranks below " + std::to_string(size()),
-                                     "one with " + std::to_string(*other));
-        }
-        const int joined = part ? part->size() : 0;
-        if (!part || static_cast<std::size_t>(joined) != members.size()) {
-            throw precondition_error(Wire::name,
-                                     "the same split list on each of its " + std::to_string(members.size()) + " ranks",
-                                     "lists of " + std::to_string(joined) + " ranks that begin alike");
-        }
+        std::optional<Wire> part = peers_->wire().split(wrong ? std::span<const int>() : members);
+        if (wrong) throw *wrong;
+        detail::require_joined(Wire::name, members, part ? part->size() : 0);
         return wire_transport(std::make_unique<exchange>(std::move(*part), *peers_, members));
     }
 
