@@ -113,6 +113,7 @@ concept stochastic_quantizer = quantizer<Q> && requires(const Q& q, const typena
 ///   `reduction`  of gradients, and of their sums between nodes
 ///   `gather`     an all-gather, the all-gather phase of an all-reduce, and an update
 ///   `copy`       of a secondary partition or replica, or of a mirror
+///   3, 4, ...    along level 2, 3, ... of a reduction: sums of sums that `reduction` has rounded
 enum class noise_phase { reduction, gather, copy };
 
 /// A stochastic_quantizer with other noise in each phase: `enter(phase)` changes the noise from that of `reduction`.
@@ -128,6 +129,12 @@ template <quantizer Q>
 Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
     if constexpr (phased_quantizer<Q>) q.enter(phase);
     return q;
+}
+
+/// Phase of the sums that a reduction sends along `level`.
+constexpr noise_phase phase_of_sums(int level) {
+    return level < 2 ? noise_phase::reduction
+                     : static_cast<noise_phase>(static_cast<int>(noise_phase::copy) + level - 1);
 }
 }  // namespace detail
 
