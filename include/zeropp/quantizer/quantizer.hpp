@@ -17,7 +17,8 @@ namespace zeropp {
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
 ///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, the first in the lowest bits,
 ///                         unless Q is a `ternary_quantizer`
-///   `params`              stored for each block; trivially copyable, an empty type takes no bytes
+///   `params`              stored for each block; trivially copyable and default-constructible; an empty type takes no
+///                         bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
 ///                         one element, `merge(s)` the elements that s describes. Commutative and associative to the
 ///                         bit, so that any number of threads can share a block
@@ -30,7 +31,8 @@ namespace zeropp {
 /// block of zeros decodes to zeros.
 template <class Q>
 concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&
-                    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
+                    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::params> &&
+                    std::default_initializable<typename Q::stats> &&
                     (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
                     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
                     requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
