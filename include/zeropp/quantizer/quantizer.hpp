@@ -18,7 +18,7 @@ namespace zeropp {
 ///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, the first in the lowest bits,
 ///                         unless Q is a `ternary_quantizer`
 ///   `params`              stored for each block; trivially copyable and default-constructible; an empty type takes no
-///                         bytes
+///                         bytes. Without padding, of which messages would carry any bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
 ///                         one element, `merge(s)` the elements that s describes. Commutative and associative to the
 ///                         bit, so that any number of threads can share a block
