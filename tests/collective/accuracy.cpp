@@ -20,6 +20,7 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
+#include <zeropp/topology/three_level.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -226,5 +227,32 @@ TEST_CASE("values that are rounded at random several times in a step are right o
         INFO(chains[c] << ": sum of errors " << sums[c][0] << ", of squares " << sums[c][1]);
         CHECK(sums[c][1] > 0);
         CHECK(std::fabs(sums[c][0]) < 5.0 * std::sqrt(sums[c][1]));
+    }
+}
+
+TEST_CASE("sums that are rounded at random on two levels in a row are right on average", "[collective][accuracy]") {
+    using q4 = zeropp::stochastic<block_integer<4, 128>>;
+    constexpr std::size_t shard = 128;
+    std::vector<std::vector<double>> sums(8, std::vector<double>(2));
+    on_ranks(8, "rounding at random", [&](zeropp::thread_transport transport) {
+        const zeropp::three_level ranks(2, 2, 2);
+        zeropp::communicator comm(ranks, transport);
+        const std::size_t rank = at(comm.rank());
+        // Blocks of large steps. In one node of each site, they also have small numbers.
+        std::vector<float> full(8 * shard, rank / 2 % 2 == 0 ? 0.125f : 0.0f), part(shard);
+        for (std::size_t i = 0; i != full.size(); i += 128) full[i] = 3.5f;
+        for (std::uint64_t step = 0; step != 10; ++step) {
+            const q4 q(rank, step);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, zeropp::hops{q, q, q}, full, part);
+            for (std::size_t i = 1; i != shard; ++i) {
+                const double error = static_cast<double>(part[i]) - 4 * 0.125;
+                sums[rank][0] += error;
+                sums[rank][1] += error * error;
+            }
+        }
+    });
+    for (const std::vector<double>& of_rank : sums) {
+        INFO("sum of errors " << of_rank[0] << ", of squares " << of_rank[1]);
+        CHECK(std::fabs(of_rank[0]) < 5.0 * std::sqrt(of_rank[1]));
     }
 }

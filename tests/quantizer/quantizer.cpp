@@ -37,6 +37,13 @@ struct block_too_large : toy_quantizer {
 struct nameless : toy_quantizer {
     static void name();
 };
+// Codecs declare parameters before they fit or load them.
+struct params_without_default : toy_quantizer {
+    struct params : toy_quantizer::params {
+        explicit params(std::int8_t e) : toy_quantizer::params{e} {}
+    };
+    params fit(const stats& s) const noexcept { return params(toy_quantizer::fit(s).exponent); }
+};
 struct with_virtual : toy_quantizer {
     virtual ~with_virtual() = default;
 };
@@ -51,6 +58,7 @@ static_assert(quantizer<toy_quantizer> && quantizer<bounded> && quantizer<sixtee
 static_assert(!quantizer<without_fit> && !quantizer<throwing_encode> && !quantizer<decodes_to_double>);
 static_assert(!quantizer<nine_bits> && !quantizer<no_bits>);
 static_assert(!quantizer<block_of_12> && !quantizer<block_of_4> && !quantizer<block_too_large>);
+static_assert(!quantizer<params_without_default>);
 static_assert(!quantizer<nameless> && !quantizer<with_virtual> && !quantizer<int>);
 static_assert(zeropp::bounded_quantizer<bounded> && !zeropp::bounded_quantizer<toy_quantizer>);
 

@@ -145,7 +145,8 @@ struct reduced_chunk {
         } else {
             std::byte* const sums =
                 call.plan.to_send(call.work, c, To) + static_cast<std::size_t>(slots.place) * bytes(To);
-            Call::codec::write(call.exec.intra_node, call.by_level.at(to), message_sum{q, received, contributors},
+            Call::codec::write(call.exec.intra_node, in_phase(call.by_level.at(to), phase_of_sums(To)),
+                               message_sum{q, received, contributors},
                                chunk.in_slots(ranks.order(), slots.first, slots.count), sums,
                                call.memory.at(to, slots.place));
             exchange(to, slots, sums);

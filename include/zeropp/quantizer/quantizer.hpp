@@ -17,7 +17,8 @@ namespace zeropp {
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
 ///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, the first in the lowest bits,
 ///                         unless Q is a `ternary_quantizer`
-///   `params`              stored for each block; trivially copyable, an empty type takes no bytes
+///   `params`              stored for each block; trivially copyable and default-constructible; an empty type takes no
+///                         bytes. Without padding, of which messages would carry any bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
 ///                         one element, `merge(s)` the elements that s describes. Commutative and associative to the
 ///                         bit, so that any number of threads can share a block
@@ -30,7 +31,8 @@ namespace zeropp {
 /// block of zeros decodes to zeros.
 template <class Q>
 concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&
-                    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
+                    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::params> &&
+                    std::default_initializable<typename Q::stats> &&
                     (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
                     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
                     requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
@@ -113,6 +115,7 @@ concept stochastic_quantizer = quantizer<Q> && requires(const Q& q, const typena
 ///   `reduction`  of gradients, and of their sums between nodes
 ///   `gather`     an all-gather, the all-gather phase of an all-reduce, and an update
 ///   `copy`       of a secondary partition or replica, or of a mirror
+///   3, 4, ...    along level 2, 3, ... of a reduction: sums of sums that `reduction` has rounded
 enum class noise_phase { reduction, gather, copy };
 
 /// A stochastic_quantizer with other noise in each phase: `enter(phase)` changes the noise from that of `reduction`.
@@ -128,6 +131,12 @@ template <quantizer Q>
 Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
     if constexpr (phased_quantizer<Q>) q.enter(phase);
     return q;
+}
+
+/// Phase of the sums that a reduction sends along `level`.
+constexpr noise_phase phase_of_sums(int level) {
+    return level < 2 ? noise_phase::reduction
+                     : static_cast<noise_phase>(static_cast<int>(noise_phase::copy) + level - 1);
 }
 }  // namespace detail
 

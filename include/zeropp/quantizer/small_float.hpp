@@ -18,6 +18,8 @@ template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
 struct small_float {
     static_assert(ExponentBits >= 2 && MantissaBits >= 1 && ExponentBits + MantissaBits <= 7,
                   "small_float: from 4 to 8 bits, 2 of them or more for the exponent");
+    static_assert(LargestCode >> MantissaBits != 0 && LargestCode >> (ExponentBits + MantissaBits) == 0,
+                  "small_float: LargestCode must be a normal number's, without the sign");
 
 private:
     static constexpr std::uint32_t shift = 23 - MantissaBits;
