@@ -190,6 +190,26 @@ def test_states_wait_for_the_stream_of_exchanges(ranks):
     assert ranks.run(2, states_of_exchanges_under_way) == 2 * [[True, True]]
 
 
+def after_a_failed_exchange(rank, size):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    model = model_of(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=1, exchange="lossless", **OUTER)
+    with mock.patch.object(steps, "_mean", side_effect=RuntimeError("timeout")):
+        with pytest.raises(RuntimeError, match="timeout"):
+            inner_step(model, optimizer, rank, 1)
+    # A wait here would have no end: an abandoned exchange has no result.
+    saved = copy.deepcopy(steps.state_dict())
+    assert saved["means"] == 4 * [None] and saved["steps"] == 1
+    steps.load_state_dict(saved)
+    inner_step(model, optimizer, rank, 2)
+    assert all([the_same_on_all_ranks(p.detach()) for p in model.parameters()])
+
+
+def test_a_failed_exchange_leaves_a_state_to_save_and_to_go_on_from(ranks):
+    ranks.run(2, after_a_failed_exchange)
+
+
 def equal_bits(a, b):
     """True if two tensors have the same bits, except those of NaN."""
     words = {2: torch.int16, 4: torch.int32}[a.element_size()]

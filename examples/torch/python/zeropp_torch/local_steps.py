@@ -192,8 +192,10 @@ class LocalSteps:
         if self._thread is not None:
             fragment.mean = self._thread.submit(*work)
         else:
-            fragment.mean = concurrent.futures.Future()
-            fragment.mean.set_result(work[0](*work[1:]))
+            # Kept only with its result: nobody would complete the future of an exchange that has failed.
+            mean: concurrent.futures.Future[list[torch.Tensor]] = concurrent.futures.Future()
+            mean.set_result(work[0](*work[1:]))
+            fragment.mean = mean
 
     def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
         with torch.cuda.stream(self._stream):
