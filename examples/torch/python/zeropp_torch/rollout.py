@@ -250,13 +250,14 @@ class Publisher:
         error, as of a full disk, the next version of this rank is whole.
         """
         begin = time.perf_counter()
+        # Also for a call that is refused: other ranks count theirs, and a version has all ranks' elements of one step.
+        self._version += 1
+        chain, self._chain = self._chain, b""
         whole, own = self._owned()
         if (whole[0], [owned for owned, _ in own]) != (self._whole_table, self._table):
             raise ZeroppError("Publisher: expected tensors with the names, types and shapes of the first version, given others")
-        self._version += 1
         size, writes_whole = 0, False
         if self._rank is not None:
-            chain, self._chain = self._chain, b""
             writes_whole = not chain or (self._version - self._first) % self._whole_every == 0
             if chain:
                 size, chain = self._write(DIFFERENCES, chain, {}, self._messages(own))
