@@ -190,24 +190,26 @@ def test_states_wait_for_the_stream_of_exchanges(ranks):
     assert ranks.run(2, states_of_exchanges_under_way) == 2 * [[True, True]]
 
 
-def after_a_failed_exchange(rank, size):
+def after_a_failed_exchange(rank, size, every, delay):
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
     model = model_of(3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = zeropp.local_steps(optimizer, mesh["island"], every=1, exchange="lossless", **OUTER)
-    with mock.patch.object(steps, "_mean", side_effect=RuntimeError("timeout")):
-        with pytest.raises(RuntimeError, match="timeout"):
-            inner_step(model, optimizer, rank, 1)
-    # A wait here would have no end: an abandoned exchange has no result.
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=every, delay=delay, exchange="lossless", **OUTER)
+    with mock.patch.object(steps, "_mean", side_effect=RuntimeError("timeout")), pytest.raises(RuntimeError, match="timeout"):
+        for step in range(every + delay):
+            inner_step(model, optimizer, rank, step)
+    # An exchange that has failed has no result to wait for.
     saved = copy.deepcopy(steps.state_dict())
-    assert saved["means"] == 4 * [None] and saved["steps"] == 1
+    assert saved["means"] == 4 * [None] and saved["steps"] == every + delay
     steps.load_state_dict(saved)
-    inner_step(model, optimizer, rank, 2)
+    for step in range(every):
+        inner_step(model, optimizer, rank, step)
     assert all([the_same_on_all_ranks(p.detach()) for p in model.parameters()])
 
 
-def test_a_failed_exchange_leaves_a_state_to_save_and_to_go_on_from(ranks):
-    ranks.run(2, after_a_failed_exchange)
+@pytest.mark.parametrize("every, delay", [(1, 0), (2, 1)])
+def test_a_failed_exchange_leaves_a_state_to_save_and_to_go_on_from(ranks, every, delay):
+    ranks.run(2, after_a_failed_exchange, every, delay)
 
 
 def equal_bits(a, b):

@@ -192,10 +192,10 @@ class LocalSteps:
         if self._thread is not None:
             fragment.mean = self._thread.submit(*work)
         else:
-            # Kept only with its result: nobody would complete the future of an exchange that has failed.
-            mean: concurrent.futures.Future[list[torch.Tensor]] = concurrent.futures.Future()
-            mean.set_result(work[0](*work[1:]))
-            fragment.mean = mean
+            # Not before it succeeds: nobody would complete the future of an exchange that has failed.
+            means = work[0](*work[1:])
+            fragment.mean = concurrent.futures.Future()
+            fragment.mean.set_result(means)
 
     def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
         with torch.cuda.stream(self._stream):
@@ -212,7 +212,12 @@ class LocalSteps:
 
     def _result(self, fragment: _Fragment) -> list[torch.Tensor]:
         """Waits for the exchange of `fragment` that is under way; on a GPU, has the current stream wait."""
-        means = fragment.mean.result()
+        try:
+            means = fragment.mean.result()
+        except Exception:
+            # Raised once. The state can then be saved, and the next exchange made.
+            fragment.mean = None
+            raise
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return means
