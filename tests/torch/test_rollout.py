@@ -419,6 +419,9 @@ def refused(rank, size, folder):
         "Publisher: expected whole_every as a whole number from 1, given 0":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank - 1 if rank else 2),
         "Publisher: expected directory as a path, given None": lambda: zeropp.Publisher(weights, None if rank else folder),
+        # Of any kind, on one rank alone.
+        "NotImplementedError('Cannot access storage of SparseTensorImpl')":
+            lambda: zeropp.Publisher({"a": torch.ones(4).to_sparse() if rank else torch.ones(4)}, folder),
         "Publisher: expected equal whole_every on all ranks, given others on rank 1":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank + 2),
         "Publisher: expected equal names, types and shapes on all ranks, given others on rank 1":

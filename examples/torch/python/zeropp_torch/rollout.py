@@ -182,8 +182,8 @@ class Publisher:
             stated |= {"whole": whole, "elements": sum(owned.count for owned in self._table), "whole_every": whole_every}
             newest = max((int(file["version"]) for file, _ in self._files()), default=0)
             stated |= {"run": secrets.token_hex(8), "version": newest}
-        except (ZeroppError, OSError) as problem:
-            stated["problem"] = str(problem)
+        except Exception as problem:  # noqa: BLE001 - the others would wait
+            stated["problem"] = str(problem) if isinstance(problem, (ZeroppError, OSError)) else repr(problem)
         of_ranks = [stated]
         if distributed:
             of_ranks = [{}] * dist.get_world_size(group)
