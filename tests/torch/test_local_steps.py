@@ -366,6 +366,8 @@ def refuse(rank, size):
             # The same elements, in other places.
             "given digest of weights": lambda: step_of(torch.arange(9.0).flip(0) if rank == 1 else torch.arange(9.0)),
             "expected contiguous tensors, given one of strides (1, 3)": lambda: step_of(torch.ones(2, 3).t()),
+            # Of one rank alone.
+            "contiguous weights True on rank 0, False on rank 1": lambda: step_of(torch.ones(2, 3).t() if rank else torch.ones(3, 2)),
             "expected tensors of torch.float32, torch.float16, torch.bfloat16, given torch.float64":
                 lambda: step_of(torch.ones(3, dtype=torch.float64)),
             "expected a weight of [3] on cpu, as local_steps() was given, given [1] on cpu":

@@ -82,7 +82,7 @@ class LocalSteps:
         weights = self._weights()
         given = {
             **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
-            "local steps before": optimizer in _exchanging,
+            "local steps before": optimizer in _exchanging, "contiguous weights": all(weight.is_contiguous() for weight in weights),
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
