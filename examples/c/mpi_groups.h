@@ -71,8 +71,11 @@ static inline int mpi_groups_all_to_all(void* context, int group, void* stream, 
 static inline int mpi_groups_split(void* context, int group, const int* members, int count) {
     mpi_groups* groups = (mpi_groups*)context;
     MPI_Group all, some;
+    MPI_Request request;
     int status;
     if (groups->count == mpi_groups_most) return mpi_groups_failed(groups, "too many groups");
+    /* All ranks of `group` split it together. They meet first, because MPI_Comm_create_group cannot be given up. */
+    if (mpi_groups_wait(groups, MPI_Ibarrier(groups->comms[group], &request), &request) != 0) return -1;
     MPI_Comm_group(groups->comms[group], &all);
     MPI_Group_incl(all, count, members, &some);
     status = MPI_Comm_create_group(groups->comms[group], some, 0, &groups->comms[groups->count]);

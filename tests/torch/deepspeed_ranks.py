@@ -200,6 +200,9 @@ def main(results):
         train(engine_of("fp32", KEYS, {"ranks_per_node": 2}, init=deepspeed.zero.Init()), steps=1)
     except ZeroppError as error:
         refused["zero.Init without a configuration"] = str(error)
+    for key, value in {"differences": "exact", "error_feedback": True}.items():
+        switched = {"zero_quantized_gradients" if key == "differences" else "zero_quantized_weights": True}
+        read(f"{key} alone", configuration("bf16", switched, {"ranks_per_node": 2, key: value}))
     read("sum", configuration("fp32", KEYS, gradient_allreduce_op="sum"))
     try:
         zeropp.changes(engine)

@@ -71,6 +71,18 @@ def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks):
         assert "checked: expected the same call on every rank, given " in text and expected in text, text
 
 
+def compares_many(rank, size, numbers):
+    communicator = zeropp.Communicator(compared_calls=0)
+    for calls in numbers:
+        communicator.compare(calls)
+    return words_of(lambda: zeropp.all_reduce(communicator, torch.ones(64), INT8, name="ab"[rank]))
+
+
+def test_large_numbers_of_compared_calls_are_not_none(ranks):
+    for words in ranks.run(2, of_each, compares_many, [((2**64,),), ((2**64 - 1, 1),)]):
+        assert all("for a" in each and "for b" in each for each in words), words
+
+
 def refused_before_the_call(rank, size, what):
     communicator = zeropp.Communicator(ranks_per_node=2)
     odd = rank == 1

@@ -127,6 +127,8 @@ def test_what_is_refused(found):
     assert "expected weights gathered in 16 bits for exact differences, given fp32" in refused["exact fp32"]
     assert refused["changes"] == 'changes: expected "differences" in the section "zeropp", given none'
     assert "acts with zero_quantized_weights or zero_quantized_gradients, given neither" in refused["no keys"]
+    assert 'differences of the section "zeropp" acts with zero_quantized_weights, given without' in refused["differences alone"]
+    assert 'error_feedback of the section "zeropp" acts with zero_quantized_gradients' in refused["error_feedback alone"]
     assert "gradient_allreduce_op='sum' is not supported with ZeRO stage 3" in refused["sum"]
     for stage in (1, 2):
         assert f"zero_quantized_weights, zero_quantized_gradients acts in stage 3, given stage {stage}" in refused[f"stage {stage}"]

@@ -314,6 +314,7 @@ def refused(rank, size):
             "apply: expected compared_steps as a whole number from 0, given 2.5": given(compared_steps=2.5),
             "apply: expected compared_steps as a whole number from 0, given True": given(compared_steps=True),
             "apply: expected error_feedback as a bool, given 'no'": given(error_feedback="no"),
+            "formats of gradients or replicas with error_feedback, given neither": given(error_feedback=True, gradients=None),
             "apply: expected keep_frozen as a bool, given None": given(keep_frozen=None),
             "apply: expected keep_weights as a bool, given 1": given(keep_weights=1),
             "a format of weights with keep_weights, given differences": given(keep_weights=True, preset="2bit"),

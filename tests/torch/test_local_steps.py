@@ -190,6 +190,28 @@ def test_states_wait_for_the_stream_of_exchanges(ranks):
     assert ranks.run(2, states_of_exchanges_under_way) == 2 * [[True, True]]
 
 
+def after_a_failed_exchange(rank, size, every, delay):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    model = model_of(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = zeropp.local_steps(optimizer, mesh["island"], every=every, delay=delay, exchange="lossless", **OUTER)
+    with mock.patch.object(steps, "_mean", side_effect=RuntimeError("timeout")), pytest.raises(RuntimeError, match="timeout"):
+        for step in range(every + delay):
+            inner_step(model, optimizer, rank, step)
+    # An exchange that has failed has no result to wait for.
+    saved = copy.deepcopy(steps.state_dict())
+    assert saved["means"] == 4 * [None] and saved["steps"] == every + delay
+    steps.load_state_dict(saved)
+    for step in range(every):
+        inner_step(model, optimizer, rank, step)
+    assert all([the_same_on_all_ranks(p.detach()) for p in model.parameters()])
+
+
+@pytest.mark.parametrize("every, delay", [(1, 0), (2, 1)])
+def test_a_failed_exchange_leaves_a_state_to_save_and_to_go_on_from(ranks, every, delay):
+    ranks.run(2, after_a_failed_exchange, every, delay)
+
+
 def equal_bits(a, b):
     """True if two tensors have the same bits, except those of NaN."""
     words = {2: torch.int16, 4: torch.int32}[a.element_size()]
@@ -344,6 +366,8 @@ def refuse(rank, size):
             # The same elements, in other places.
             "given digest of weights": lambda: step_of(torch.arange(9.0).flip(0) if rank == 1 else torch.arange(9.0)),
             "expected contiguous tensors, given one of strides (1, 3)": lambda: step_of(torch.ones(2, 3).t()),
+            # Of one rank alone.
+            "contiguous weights True on rank 0, False on rank 1": lambda: step_of(torch.ones(2, 3).t() if rank else torch.ones(3, 2)),
             "expected tensors of torch.float32, torch.float16, torch.bfloat16, given torch.float64":
                 lambda: step_of(torch.ones(3, dtype=torch.float64)),
             "expected a weight of [3] on cpu, as local_steps() was given, given [1] on cpu":

@@ -84,6 +84,17 @@ def test_one_replica_with_hpz(ranks):
     ranks.run(4, lossless, 1, 2, False, {"secondary": 2})
 
 
+def kept_after_forward(rank, size):
+    """By units: whether FSDP keeps weights in groups after forward, where hpZ's groups have all ranks that share the weights."""
+    model = shard(network(), mesh=mesh_of(2, size), secondary=size // 2)
+    zeropp.apply(model, ranks_per_node=2, **LOSSLESS)
+    return [unit.groups[0]._use_post_forward_mesh for unit in zeropp.units.units_of(model)]
+
+
+def test_groups_of_all_ranks_keep_nothing(ranks):
+    assert ranks.run(4, kept_after_forward) == 4 * [4 * [False]]
+
+
 def given(copies, size, n, **arguments):
     """A model of one parameter, in `copies` replicas. Weights and the reduction in a replica are lossless."""
     model = zeropp.fully_shard(Given(n), mesh=mesh_of(copies, size))

@@ -368,9 +368,13 @@ def test_other_weights_are_refused_before_any_is_written(run, tmp_path):
     }
     assert refusals(calls) == [] and time.monotonic() - begin < 5
     run.assert_version(given, 1)
-    run.weights["half"] = torch.ones(3).half()
+    half, run.weights["half"] = run.weights["half"], torch.ones(3).half()
     with pytest.raises(zeropp.ZeroppError, match="expected tensors with the names, types and shapes of the first version"):
         run.publish()
+    # The refused version has a number, because other ranks may have published theirs.
+    run.weights["half"] = half
+    assert run.publish().whole and subscriber.update(given) == 3
+    run.assert_version(given, 3)
 
 
 def publishes(rank, size, folder, mesh_shape):
@@ -415,6 +419,9 @@ def refused(rank, size, folder):
         "Publisher: expected whole_every as a whole number from 1, given 0":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank - 1 if rank else 2),
         "Publisher: expected directory as a path, given None": lambda: zeropp.Publisher(weights, None if rank else folder),
+        # Of any kind, on one rank alone.
+        "NotImplementedError('Cannot access storage of SparseTensorImpl')":
+            lambda: zeropp.Publisher({"a": torch.ones(4).to_sparse() if rank else torch.ones(4)}, folder),
         "Publisher: expected equal whole_every on all ranks, given others on rank 1":
             lambda: zeropp.Publisher(weights, folder, whole_every=rank + 2),
         "Publisher: expected equal names, types and shapes on all ranks, given others on rank 1":

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -104,7 +105,10 @@ zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int n
     });
 }
 
-void zeropp_compare(zeropp_communicator* communicator, size_t calls) { communicator->calls_to_compare += calls; }
+void zeropp_compare(zeropp_communicator* communicator, size_t calls) {
+    // All calls, SIZE_MAX, and one more are not none.
+    communicator->calls_to_compare += std::min(calls, SIZE_MAX - communicator->calls_to_compare);
+}
 
 void zeropp_name(zeropp_communicator* communicator, const char* name) { communicator->call->name = name; }
 

@@ -253,7 +253,8 @@ def unit(comm: Communicator, function: Callable, formats: Formats = Formats(), r
     """A function of (shard, token, *inputs) that returns `function(full, *inputs)` and the next token: a unit of ZeRO-3.
 
     Neither `full` nor what `function` computes is kept for backward, which gathers again, from the node's `replica` if there is
-    one, computes `function` again and reduce-scatters the gradient of `full`.
+    one, computes `function` again and reduce-scatters the gradient of `full`. With a `replica`, weights move by the default
+    differences of its update_gather, not in `formats.weights`.
     """
 
     def forward(shard, token, *inputs):

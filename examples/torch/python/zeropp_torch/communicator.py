@@ -406,7 +406,9 @@ class Communicator:
     def compare(self, calls: int) -> None:
         """Compares `calls` more collectives before they move data; the number must be equal on all ranks. Each rank sends
         0.9 KB for a collective, twice that for an update, and waits for the others."""
-        self._library.zeropp_compare(self._handle, arguments.integer("compare", "calls", calls, 0))
+        # ctypes would cut a larger number without a word.
+        most = min(arguments.integer("compare", "calls", calls, 0), (1 << 64) - 1)
+        self._library.zeropp_compare(self._handle, most)
 
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
         """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises an exception, all ranks

@@ -100,6 +100,11 @@ def predict(
     nodes_per_site: Optional[int] = None,
 ) -> Estimate:
     """Predicts a step of a model. `tensors` are sizes in elements, each gathered separately. `secondary` 0 is no hpZ."""
+    # ctypes would cut larger numbers without a word.
+    limited = {"nodes": nodes, "ranks_per_node": ranks_per_node, "secondary": secondary, "nodes_per_site": nodes_per_site or 0}
+    for name, value, bits in [*((name, value, 31) for name, value in limited.items()), ("parameters", max(tensors), 64)]:
+        if value >> bits:
+            raise ZeroppError(f"estimate: expected {name} below 2^{bits}, given {value}")
     loaded = _library.library("cpu")
     weights = plain if chosen.weights in (None, formats.OWN_TYPE) else chosen.weights
     gradients = chosen.gradients

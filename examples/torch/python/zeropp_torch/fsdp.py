@@ -167,6 +167,8 @@ def apply(
         given = "differences, which keep them" if chosen.differences is not None else None
         raise ZeroppError(f"apply: expected a format of weights with keep_weights, given {given}")
     between_replicas = None if replicas is None else formats.gradient_formats(replicas, "replicas")
+    if error_feedback and chosen.gradients is None and between_replicas is None:
+        raise ZeroppError("apply: expected formats of gradients or replicas with error_feedback, given neither")
     formats.require_sites("apply", nodes_per_site, chosen.gradients, between_replicas)
     left_out = {unit.name: _left_out(unit, exclude, between_replicas is not None) for unit in sharded}
     if between_replicas is not None:

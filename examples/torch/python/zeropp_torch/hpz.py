@@ -64,7 +64,11 @@ class _SharedMeshes:
         def shared(reshard_after_forward: Any, mesh_info: Any) -> Any:
             key = (reshard_after_forward, mesh_info.mesh)
             if key not in self._infos:
-                self._infos[key] = original(reshard_after_forward, mesh_info)
+                info = original(reshard_after_forward, mesh_info)
+                # All ranks are no smaller group: FSDP knows that by the unit's own object.
+                if info is mesh_info:
+                    return info
+                self._infos[key] = info
             return self._infos[key]
 
         implementation._get_post_forward_mesh_info = shared

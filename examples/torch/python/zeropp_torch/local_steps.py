@@ -82,7 +82,7 @@ class LocalSteps:
         weights = self._weights()
         given = {
             **options, "exchange": exchange, "nodes_per_site": nodes_per_site,
-            "local steps before": optimizer in _exchanging,
+            "local steps before": optimizer in _exchanging, "contiguous weights": all(weight.is_contiguous() for weight in weights),
             "number of weights": sum(weight.numel() for weight in weights), "digest of weights": _digest(weights),
         }
         require_agreement([self._group], self._device, "local_steps", given)
@@ -192,8 +192,10 @@ class LocalSteps:
         if self._thread is not None:
             fragment.mean = self._thread.submit(*work)
         else:
+            # Not before it succeeds: nobody would complete the future of an exchange that has failed.
+            means = work[0](*work[1:])
             fragment.mean = concurrent.futures.Future()
-            fragment.mean.set_result(work[0](*work[1:]))
+            fragment.mean.set_result(means)
 
     def _mean(self, fragment: _Fragment, differences: list[torch.Tensor], ours: bool, name: str) -> list[torch.Tensor]:
         with torch.cuda.stream(self._stream):
@@ -210,7 +212,12 @@ class LocalSteps:
 
     def _result(self, fragment: _Fragment) -> list[torch.Tensor]:
         """Waits for the exchange of `fragment` that is under way; on a GPU, has the current stream wait."""
-        means = fragment.mean.result()
+        try:
+            means = fragment.mean.result()
+        except Exception:
+            # Raised once. The state can then be saved, and the next exchange made.
+            fragment.mean = None
+            raise
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return means

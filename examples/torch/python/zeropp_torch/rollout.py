@@ -182,8 +182,8 @@ class Publisher:
             stated |= {"whole": whole, "elements": sum(owned.count for owned in self._table), "whole_every": whole_every}
             newest = max((int(file["version"]) for file, _ in self._files()), default=0)
             stated |= {"run": secrets.token_hex(8), "version": newest}
-        except (ZeroppError, OSError) as problem:
-            stated["problem"] = str(problem)
+        except Exception as problem:  # noqa: BLE001 - the others would wait
+            stated["problem"] = str(problem) if isinstance(problem, (ZeroppError, OSError)) else repr(problem)
         of_ranks = [stated]
         if distributed:
             of_ranks = [{}] * dist.get_world_size(group)
@@ -250,13 +250,14 @@ class Publisher:
         error, as of a full disk, the next version of this rank is whole.
         """
         begin = time.perf_counter()
+        # Also for a call that is refused: other ranks count theirs, and a version has all ranks' elements of one step.
+        self._version += 1
+        chain, self._chain = self._chain, b""
         whole, own = self._owned()
         if (whole[0], [owned for owned, _ in own]) != (self._whole_table, self._table):
             raise ZeroppError("Publisher: expected tensors with the names, types and shapes of the first version, given others")
-        self._version += 1
         size, writes_whole = 0, False
         if self._rank is not None:
-            chain, self._chain = self._chain, b""
             writes_whole = not chain or (self._version - self._first) % self._whole_every == 0
             if chain:
                 size, chain = self._write(DIFFERENCES, chain, {}, self._messages(own))
