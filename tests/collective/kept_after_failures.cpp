@@ -9,9 +9,12 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_update.hpp>
+#include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
 #include <memory>
@@ -155,4 +158,31 @@ TEST_CASE("a quantizer that throws before any message leaves feedback as it was"
           "no name");
     CHECK(feedback[0]->memory.uses() == uses);
     CHECK((feedback[0]->residuals() == residuals));
+}
+
+TEMPLATE_TEST_CASE("a replica has no version on ranks whose update throws, on a queue too", "", zeropp::host,
+                   zeropp::host_queue) {
+    const node_map& map = node_maps()[2];
+    std::vector<char> threw(at(map.ranks())), versioned(at(map.ranks()));
+    const auto update = [&](zeropp::thread_transport& transport) {
+        const auto r = at(transport.rank());
+        const auto left = std::make_shared<int>(transport.rank() == failing_rank ? 0 : never);
+        zeropp::communicator comm(map.topology(), failing_transport{transport, left});
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
+        zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(comm.topology(), n));
+        replica_type replica(comm.topology(), comm.rank(), n, storage.view());
+        const TestType exec;
+        try {
+            const std::vector<float> shard(zeropp::partition(n, comm.size()).size(comm.rank()));
+            zeropp::quantized_update(exec, comm, nameless{}, shard, replica.to(1));
+        } catch (...) {
+            threw[r] = true;
+            versioned[r] = replica.version().has_value();
+            throw;
+        }
+    };
+    CHECK(zeropp_test::thrown<zeropp::error>([&] { on_ranks(map.ranks(), "an update that throws", update); }) ==
+          "a link is down");
+    CHECK(threw[at(failing_rank)]);
+    CHECK(versioned == std::vector<char>(at(map.ranks())));
 }

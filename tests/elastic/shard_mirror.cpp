@@ -187,7 +187,7 @@ TEST_CASE("shard_mirror: any loss on any nodes, of arrays and lists, of elements
     });
 }
 
-TEST_CASE("shard_mirror: messages that fail leave the old shards and version") {
+TEMPLATE_TEST_CASE("shard_mirror: messages that fail leave the old shards and version", "", host, zeropp::host_queue) {
     std::vector<std::uint64_t> versions(4);
     std::vector<std::vector<float>> shards(4);
     zeropp::run_on_threads(
@@ -207,8 +207,9 @@ TEST_CASE("shard_mirror: messages that fail leave the old shards and version") {
             std::array<std::byte, 4> met{};
             transport.all_gather(host{}, &own, met.data(), 1);
             if (r == 3) return;
+            const TestType exec;
             try {
-                zeropp::mirror_shards(host{}, partners, mirror, std::vector<float>(2, 9.0f), 2);
+                zeropp::mirror_shards(exec, partners, mirror, std::vector<float>(2, 9.0f), 2);
             } catch (const zeropp::lost_rank_error&) {
             }
             auto [next, survivors] = comm.shrink();

@@ -24,9 +24,11 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <future>
 #include <limits>
 #include <span>
 #include <string>
@@ -391,6 +393,17 @@ void check_failed_exchange() {
             const std::string said = thrown<zeropp::precondition_error>([&] { outer.apply(exec, own, {}); });
             expect(said.find("expected an exchange that has begun, given ") != std::string::npos, said);
         }
+        // On a queue, `apply` may be enqueued before the exchange fails.
+        const auto step = [&] {
+            std::promise<void> enqueued;
+            if (std::same_as<Execution, host>) enqueued.set_value();
+            exec.enqueue([ready = enqueued.get_future().share()] { ready.wait(); });
+            zeropp::outer_step(exec, comm, exactly, own, outer, {.learning_rate = 1, .momentum = 0}, scratch.view());
+            enqueued.set_value();
+            exec.wait();
+        };
+        expect(thrown<zeropp::integrity_error>(step) == "a changed message");
+        expect(!outer.pending() && outer.exchanges() == 0);
         transport.split(std::vector<int>{0, 1});
         broken = false;
         transport.split(std::vector<int>{0, 1});

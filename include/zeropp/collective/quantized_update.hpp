@@ -365,8 +365,9 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
         if (replica.elements() != 0) {
             detail::update_call{on, comm, q, replica, sizes, in, to.full}.enqueue(replaces, work);
         }
-        replica.stamp(to.version);
     });
+    // Behind `run`, which may have waited for the work, and thrown its error.
+    replica.stamp(to.version);
 }
 
 }  // namespace zeropp

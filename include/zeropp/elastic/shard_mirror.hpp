@@ -131,8 +131,8 @@ std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners&
 ///
 /// Shapes    shard [partition(n, mirror.size()).size(mirror.rank())], or a tensor_list of this rank's shards; scratch
 ///           as mirror_shards_workspace_bytes(...), aligned to 16 bytes
-/// Result    mirror.version() == version. If the call throws, the mirror keeps its old shards and version. If work
-///           fails later on a queue or stream, `invalidate` the mirror
+/// Result    mirror.version() == version. If the call throws, the mirror keeps its old shards and version; on a stream,
+///           it may have no version. If work fails later on a queue or stream, `invalidate` the mirror
 /// Moves     one message to the rank of equal index on each partner node. Ranks of smaller nodes also exchange messages
 ///           of indices that only larger nodes have
 /// Order     enqueued on `exec`. host{} has finished on return. Shards, mirror, communicator and execution must outlive
@@ -173,14 +173,17 @@ void mirror_shards(const Execution& exec, Communicator& partners,
                     partners.gather(l, exec, served[i], {own, at(served[i].place), bytes});
                 }
             }
+            // A stream may copy although messages have failed; a host_queue then skips the copies.
+            if constexpr (!host_execution<Execution>) mirror.invalidate();
             std::byte* to = mirror.message();
             for (const detail::mirrored_shard& kept : mirror.kept()) {
                 exec.copy(to, at(kept.slot), bytes);
                 to += bytes;
             }
         }
-        mirror.stamp(version);
     });
+    // Behind `run`, which may have waited for the work, and thrown its error.
+    mirror.stamp(version);
 }
 
 }  // namespace zeropp

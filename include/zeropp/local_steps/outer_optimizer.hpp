@@ -122,7 +122,8 @@ struct outer_update {
 /// Requires   in all islands, the same tensors, the same rule and the same sequence of calls, from equal weights
 /// Errors     a call that throws before `apply` leaves anchor and slots unchanged: begin the exchange again. This holds
 ///            also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other ranks,
-///            call `restore(exchanges() - 1, false)` first
+///            call `restore(exchanges() - 1, false)` first. Where `apply` has run meanwhile, as in outer_step, the anchor
+///            has moved: then give all islands equal weights, and `start`
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space, outer_rule Rule = nesterov>
 class outer_optimizer {
@@ -189,8 +190,8 @@ public:
         pending_ = false;
     }
 
-    /// Number of exchanges that have begun since `start`, except one that has failed on a host_queue.
-    std::uint64_t exchanges() const { return exchanges_ - (failed() ? 1 : 0); }
+    /// Number of exchanges that have begun since `start`, except those that have failed on a host_queue.
+    std::uint64_t exchanges() const { return failed() ? completed_->load() : exchanges_; }
     /// True if the last exchange waits for `apply`, and has not failed on a host_queue.
     bool pending() const { return pending_ && !failed(); }
     /// Restores a saved state, in an optimizer made with the same arguments, from saved `exchanges()` and `pending()`.
@@ -258,10 +259,9 @@ public:
     }
 
 private:
-    /// True if the last exchange waits for `apply`, but a host_queue has dropped its work. Then this object holds the
-    /// only pointer to `completed_`, which has an older number.
+    /// True if a host_queue has dropped the work of the last exchange, and of `apply` if that was enqueued behind it.
+    /// Then this object holds the only pointer to `completed_`, which has an older number.
     bool failed() const {
-        if (!pending_) return false;
         const bool dropped = completed_.use_count() == 1;
         std::atomic_thread_fence(std::memory_order_acquire);
         return dropped && completed_->load() != exchanges_;
