@@ -109,7 +109,7 @@ view make_view(bed& b, const std::string& name, const Topology& seen, const Hops
     add_check(made.row, found);
     route way;
     add_reduction(way, seen, b.ranks.rank(), messages_of(by_level, seen, b.part.slice_size(), b.how.chunks));
-    made.bare = b.ranks.bare_exchanges({way.back()});
+    made.bare = b.ranks.bare_exchanges(way.empty() ? way : route{way.back()});  // a single rank has no hop
     return made;
 }
 

@@ -23,5 +23,7 @@ def text(value, depth=0):
 
 
 def write(path, value):
-    """Writes `value` to the file `path`, a pathlib.Path."""
-    path.write_text(text(value) + "\n", encoding="utf-8")
+    """Writes `value` to the file `path`, a pathlib.Path. A process that is stopped meanwhile leaves the old file."""
+    part = path.with_suffix(".part")
+    part.write_text(text(value) + "\n", encoding="utf-8")
+    part.rename(path)

@@ -22,8 +22,9 @@ command="bench/run.sh${*:+ $*}"
 require_packages gnuplot-nox iproute2 util-linux
 build_programs "$build_dir" zeropp_bench zero3_gpt_mpi
 
-rm -f "$results"/{codec,local,threads_*,cluster_*,sites_*}.*.json \
-    "$results"/{codec,all_gather,reduce_scatter,all_to_all,secondary,zero3_gpt}.png
+# The results of an earlier run stay until all runs have ended.
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
 programs=$build_dir/bench
 gpt=$build_dir/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
@@ -94,7 +95,7 @@ on_cluster() { # NxR "RATE [OPTION...]" COMMAND...
         -- "$@"
 }
 
-PYTHONPATH=$root/bench python3 - "$results/machine.json" "$command" <<'END'
+PYTHONPATH=$root/bench python3 - "$made/machine.json" "$command" <<'END'
 import os, pathlib, platform, re, subprocess, sys
 import results_json
 first_line = lambda *command: subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0]
@@ -110,13 +111,13 @@ results_json.write(pathlib.Path(sys.argv[1]), machine)
 END
 
 step "codec" "$programs/codec_perf" "${codec[@]}" --threads 2 -d float,bfloat16,half \
-    -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4,exact -J "$results/codec.perf.json"
+    -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4,exact -J "$made/codec.perf.json"
 
 for what in all_gather reduce_scatter all_to_all secondary; do
     for sizes in small large; do
         declare -n chosen=$sizes
         step "$what on threads, $sizes tensors" "$programs/${program[$what]}" -t threads -r 4 --ranks-per-node 2 \
-            "${chosen[@]}" -q "${quantizers[$what]}" -J "$results/threads_2x2.${what}_$sizes.json"
+            "${chosen[@]}" -q "${quantizers[$what]}" -J "$made/threads_2x2.${what}_$sizes.json"
     done
 done
 
@@ -125,30 +126,33 @@ for nodes in "${clusters[@]}"; do
         for what in all_gather reduce_scatter all_to_all secondary; do
             step "$what on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
                 "$programs/${program[$what]}" -t mpi "${cluster[@]}" -q "${quantizers[$what]}" \
-                -J "$results/cluster_${nodes}_$rate.$what.json"
+                -J "$made/cluster_${nodes}_$rate.$what.json"
         done
         for what in all_gather reduce_scatter; do
             step "$what in chunks on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
                 "$programs/${program[$what]}" -t mpi "${chunked[@]}" --chunks 8 -q "${quantizers[$what]}" \
-                -J "$results/cluster_${nodes}_$rate.${what}_chunks.json"
+                -J "$made/cluster_${nodes}_$rate.${what}_chunks.json"
         done
     done
 done
 
 step "reduce-scatter over three levels, on 2 sites of 2 nodes" on_cluster 4x2 "400mbit --sites 2 --site-rate 50mbit" \
-    "$programs/levels_perf" -t mpi --sites 2 "${sites[@]}" --chunks 8 -J "$results/sites_2x2x2_400mbit_50mbit.levels.json"
+    "$programs/levels_perf" -t mpi --sites 2 "${sites[@]}" --chunks 8 -J "$made/sites_2x2x2_400mbit_50mbit.levels.json"
 
 # Without slow links, communication costs almost nothing: the rest of a step.
 step "zero3_gpt on this machine" launch_ranks 4 "$gpt" "${configs[0]}" \
-    --ranks-per-node 2 --steps "$steps" --json "$results/local.zero3_gpt.json"
+    --ranks-per-node 2 --steps "$steps" --json "$made/local.zero3_gpt.json"
 for rate in "${training_rates[@]}"; do
     step "zero3_gpt on a cluster of 2x2 at $rate" on_cluster 2x2 "$rate" "$gpt" "${configs[@]}" \
-        --steps "$steps" --json "$results/cluster_2x2_$rate.zero3_gpt.json"
+        --steps "$steps" --json "$made/cluster_2x2_$rate.zero3_gpt.json"
 done
 
 echo
 echo "== tables and plots"
 printf '%s\n' ${notes[@]+"${notes[@]}"}
+rm -f "$results"/{codec,local,threads_*,cluster_*,sites_*}.*.json \
+    "$results"/{codec,all_gather,reduce_scatter,all_to_all,secondary,zero3_gpt}.png
+mv "$made"/* "$results"
 python3 "$root/bench/report.py" "$results"
 echo "results: $results/README.md (after $SECONDS s)"
 exit $failed

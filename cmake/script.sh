@@ -164,6 +164,8 @@ train_once() {
         return
     fi
     printf '\n== %s, after %d s\n' "${file##*/}" "$SECONDS"
+    # If this training is stopped, no note of an earlier one stands beside its results.
+    rm -f "$file.made"
     # Ranks fill the cores, so more BLAS threads would only disturb.
     OPENBLAS_NUM_THREADS=1 "$build_dir/examples/zero3_gpt/zero3_gpt" "$@" --json "$file.json" --curve "$file.dat"
     echo "$made" >"$file.made"

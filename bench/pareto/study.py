@@ -193,6 +193,8 @@ class Trainings:
             # Ranks fill the cores, so more BLAS threads would only disturb.
             subprocess.run([self.program, settings, "--text", self.text, *given, "--json", part], check=True,
                            cwd=self.runs, stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+            # If the study is stopped in between, no note of an earlier training stands beside this result.
+            note.unlink(missing_ok=True)
             part.rename(result)
             note.write_text(made)
         return json.loads(result.read_text())
@@ -216,9 +218,7 @@ class KeptTrainings(Trainings):
         result = super().__call__(*training, **more)
         trainings = {note.stem: {"made": note.read_text(), "result": json.loads(note.with_suffix(".json").read_text())}
                      for note in sorted(self.runs.glob("*.made"))}
-        part = self.kept.with_suffix(".part")
-        results_json.write(part, trainings)
-        part.rename(self.kept)
+        results_json.write(self.kept, trainings)
         return result
 
 

@@ -15,7 +15,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 import report  # noqa: E402
 import report_plots  # noqa: E402
-from results_json import text  # noqa: E402
+from results_json import text, write  # noqa: E402
 
 EXPECTED = r"""{
  "name": "\u0001 \"",
@@ -38,6 +38,14 @@ assert text([]) == "[]"
 # As other pages call it.
 assert report.table(["a", "b"], [["c", 1]]) == "| a | b |\n|---|---:|\n| c | 1 |\n" and report.table(["a"], []) == ""
 assert text({4: (1, 2)}) == '{\n "4": [1,2]\n}'
+
+with tempfile.TemporaryDirectory() as scratch:
+    file = pathlib.Path(scratch, "facts.json")
+    write(file, {"a": 1})
+    with file.open() as old:
+        write(file, {"a": 2})
+        assert old.read() == text({"a": 1}) + "\n", "a writer that is stopped would leave a part of the file"
+    assert file.read_text() == text({"a": 2}) + "\n" and [*file.parent.iterdir()] == [file]
 
 for file in sorted((BENCH / "results").iterdir()):
     assert file.suffix in {".json", ".md", ".png"}, f"{file.name} belongs into no folder of results"

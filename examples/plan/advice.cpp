@@ -100,8 +100,10 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& compres
     const bool alone = s.ranks.groups() == 1;
     const bool in_sites = s.sites != 1;
     const zeropp::link_speed& slowest = alone ? s.speed.intra_node : in_sites ? s.speed.inter_site : s.speed.inter_node;
-    std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
-                          fixed(slowest.bytes_per_second * 8e-9, 0) + " Gbit/s" +
+    std::ostringstream rate;
+    rate << slowest.bytes_per_second * 8e-9;
+    std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") + rate.str() +
+                          " Gbit/s" +
                           (alone      ? ", "
                            : in_sites ? " between sites, "
                                       : " between nodes, ") +

@@ -178,10 +178,11 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     of_nodes->add_option("--node-sizes", node_sizes, "or the ranks on each node, e.g. 8,8,7");
     of_nodes->require_option(1);
     settings s;
-    app.add_option("--sites", s.sites, "sites, of as many of the nodes each, with slower links between them")
-        ->check(count)
-        ->needs(number)
-        ->capture_default_str();
+    auto* const of_sites =
+        app.add_option("--sites", s.sites, "sites, of as many of the nodes each, with slower links between them")
+            ->check(count)
+            ->needs(number)
+            ->capture_default_str();
     int secondary_group_size = 0;
     app.add_option("--secondary-group", secondary_group_size,
                    "ranks that share a secondary partition (default: a node's)")
@@ -206,7 +207,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     auto* const of_exact_bits = app.add_option(
         "--exact-bits", s.exact_bits,
         "bits a weight of exact differences, of a small GPT and AdamW (bench/results/exact_bits.md): the default at a "
-        "peak rate of 1e-4, 3.4 at 1e-3; in fine-tuning 0.52 at 1e-5, 0.26 at 3e-6");
+        "peak learning rate of 1e-4, 3.4 at 1e-3; in fine-tuning 0.52 at 1e-5, 0.26 at 3e-6");
     of_exact_bits->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
@@ -240,8 +241,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--inter-node-us", m.inter_node_us, "latency of an inter-node message in microseconds")
         ->capture_default_str();
     app.add_option("--inter-site-gbit", m.inter_site_gbit, "Gbit/s of a whole site to others, each way")
+        ->needs(of_sites)
         ->capture_default_str();
     app.add_option("--inter-site-us", m.inter_site_us, "latency of a message between sites in microseconds")
+        ->needs(of_sites)
         ->capture_default_str();
     app.add_option("--codec-gb", m.codec_gb, "GB/s that a rank's codec reads and writes; 0 does not count it")
         ->capture_default_str();
@@ -278,8 +281,9 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->needs(of_mirror)
         ->capture_default_str();
 
-    app.add_option("--gpu-memory-gb", m.memory_gb, "memory of a GPU, in GB of 10^9 bytes");
+    auto* const of_memory = app.add_option("--gpu-memory-gb", m.memory_gb, "memory of a GPU, in GB of 10^9 bytes");
     app.add_option("--other-memory-gb", m.other_memory_gb, "what else lies there: activations, buffers")
+        ->needs(of_memory)
         ->capture_default_str();
     const CLI::Range state(0, 64);
     app.add_option("--parameter-bytes", s.bytes.parameter, "bytes of a parameter")->check(state)->capture_default_str();

@@ -148,6 +148,12 @@ public:
         throw config_error(name_ + ": " + path_to(key) + " is missing, allowed is " + allowed);
     }
 
+    /// Warns of the key, if it is present: without `needed` it has no effect.
+    void warn_without(const char* needed, const char* key, std::vector<std::string>& warnings) const {
+        if (!object_->contains(key)) return;
+        warnings.push_back(name_ + ": " + path_to(key) + " is ignored: it has no effect without " + needed);
+    }
+
     void warn_of_the_rest(std::vector<std::string>& warnings) const {
         for (const auto& [key, value] : object_->items()) {
             if (asked_.contains(key)) continue;
@@ -339,6 +345,18 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         if (config.zeropp.weight_differences && kept != "bf16" && kept != "fp32") {
             zeropp->fail("secondary_quantizer", kept,
                          R"("bf16" or "fp32" with weight_differences: what differences are added to is not quantized)");
+        }
+        if (!config.zero.quantized_weights) {
+            zeropp->warn_without("zero_optimization.zero_quantized_weights", "weight_quantizer", config.warnings);
+        }
+        for (const char* const key : {"gradient_quantizer_intra_node", "gradient_quantizer_inter_node",
+                                      "gradient_quantizer_inter_site", "embedding_gradient_quantizer_inter_node"}) {
+            if (config.zero.quantized_gradients) break;
+            zeropp->warn_without("zero_optimization.zero_quantized_gradients", key, config.warnings);
+        }
+        if (config.zero.hpz_partition_size == 1) {
+            zeropp->warn_without("zero_optimization.zero_hpz_partition_size above 1", "secondary_quantizer",
+                                 config.warnings);
         }
         zeropp->warn_of_the_rest(config.warnings);
     }

@@ -122,8 +122,8 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, zero3_engine& before, const std::vector<int>& survivors)
         : zero3_engine(device, network, config, seed, world,
-                       island_ranks(before.whole_world().topology().shrink(survivors), 1, world.rank()),
-                       before.secondary_comm_.topology().shrink(survivors)) {
+                       island_ranks(before.whole().weights_comm_.topology().shrink(survivors), 1, world.rank()),
+                       before.whole().secondary_comm_.topology().shrink(survivors)) {
         engine_recovery<Device, Transport, Formats>(*this, before, survivors).run();
     }
 
@@ -376,10 +376,10 @@ public:
 private:
     friend class engine_recovery<Device, Transport, Formats>;
 
-    /// The communicator of weights, over all ranks. Throws zeropp::error with local steps, where it is an island's.
-    auto& whole_world() {
+    /// This engine, which has all ranks. Throws zeropp::error with local steps, where it has an island's.
+    zero3_engine& whole() {
         if (exchange_) throw zeropp::error("zero3_gpt: expected no local steps, to go on without a rank");
-        return weights_comm_;
+        return *this;
     }
 
     using floats = array<float, space>;

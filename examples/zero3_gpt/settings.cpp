@@ -2,8 +2,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
@@ -32,6 +35,14 @@ void require_range(const std::string& option, double given, double least, double
     std::ostringstream problem;
     problem << option << ": expected a number from " << least << " to " << most << ", given " << given;
     throw std::invalid_argument(problem.str());
+}
+
+/// Throws before the training if `file` cannot be written. Appending keeps its present contents.
+void require_writable(const std::string& option, const std::string& file) {
+    if (file.empty()) return;
+    const bool is_new = !std::filesystem::exists(file);
+    if (!std::ofstream(file, std::ios::app)) throw std::invalid_argument(option + ": cannot write " + file);
+    if (is_new) std::filesystem::remove(file);
 }
 
 }  // namespace
@@ -117,6 +128,19 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
     }
+    for (std::size_t i = 0; !s.dump_folder.empty() && i != s.runs.size(); ++i) {
+        const auto same = [&](const run_settings& other) { return other.name == s.runs[i].name; };
+        if (std::ranges::count_if(s.runs, same) == 1) continue;
+        throw std::invalid_argument("--dump: expected configurations with different names, given several " +
+                                    s.runs[i].name);
+    }
+    for (run_settings& run : s.runs) {
+        deepspeed_config& config = run.config;
+        if (s.sites == 1 && config.zero.quantized_gradients && !config.zeropp.gradient_quantizer_inter_site.empty()) {
+            config.warnings.push_back(run.name + ": zeropp.gradient_quantizer_inter_site is ignored: it has no effect "
+                                                 "without several --sites");
+        }
+    }
     for (const run_settings& run : s.runs) {
         if (s.sites == 1 || (s.timeout.count() == 0 && !run.config.zeropp.optimizer_mirror)) continue;
         throw std::invalid_argument(
@@ -125,6 +149,11 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     }
     if (s.timeout.count() != 0 && s.runs.size() != 1) {
         throw std::invalid_argument("--timeout: expected 1 configuration, given " + std::to_string(s.runs.size()));
+    }
+    // The rank that speaks writes.
+    if (speak) {
+        require_writable("--json", s.json_file);
+        require_writable("--curve", s.curve_file);
     }
     return s;
 }

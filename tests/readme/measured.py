@@ -129,7 +129,7 @@ def sentences():
         f"| {name.replace(' ', ', ', 1)} | {100 * mean(name, 'changed'):.1f} % | {mean(name, 'bits'):.2f} | {16 / mean(name, 'bits'):.1f}x |"
         for name in ("AdamW 0.001", "AdamW 0.0001", "Muon 0.001", "Muon 0.0001", "AdamW 1e-05 fine-tuning", "AdamW 3e-06 fine-tuning"))
     bits, size = mean("AdamW 0.0001", "bits"), exact["AdamW 0.0001"][0]["parameters"]
-    yield "README.md", (f"They take {bits:.2f} bits a weight at a peak rate of 1e-4, {16 / bits:.1f} times fewer ({size / 1e6:.1f} "
+    yield "README.md", (f"They take {bits:.2f} bits a weight at a peak learning rate of 1e-4, {16 / bits:.1f} times fewer ({size / 1e6:.1f} "
                         "million parameters, whole trainings, `bench/torch/exact_bits.py`).")
     # The columns of times: four of communication, then the step and its speed-up, without overlap and with it.
     fast = lambda name: f"{times[name][5]:.1f}x to {times[name][7]:.1f}x"

@@ -173,6 +173,31 @@ TEST_CASE("keys without effect are named with their full path", "[zero3_gpt][dee
     CHECK(config.optimizer.lr == 1e-3);
 }
 
+TEST_CASE("formats of what is not quantized, or not kept, have no effect", "[zero3_gpt][deepspeed_config]") {
+    const std::string formats =
+        R"("zeropp": {"weight_quantizer": "a", "gradient_quantizer_intra_node": "b", "secondary_quantizer": "c",
+                      "gradient_quantizer_inter_node": "d", "gradient_quantizer_inter_site": "e",
+                      "embedding_gradient_quantizer_inter_node": "f"})";
+    const auto warnings = [&](const std::string& zero) {
+        return parse_deepspeed_config(with(formats, zero), "ds.json").warnings;
+    };
+    const auto without = [](const std::string& key, const std::string& needed) {
+        return "ds.json: zeropp." + key + " is ignored: it has no effect without zero_optimization." + needed;
+    };
+    const std::string weights = R"("zero_quantized_weights": true)", gradients = R"("zero_quantized_gradients": true)";
+    const std::string hpz = R"("zero_hpz_partition_size": 2)";
+    CHECK(warnings(weights + "," + gradients + "," + hpz).empty());
+    CHECK(warnings(gradients + "," + hpz) ==
+          std::vector<std::string>{without("weight_quantizer", "zero_quantized_weights")});
+    CHECK(warnings(weights + "," + gradients) ==
+          std::vector<std::string>{without("secondary_quantizer", "zero_hpz_partition_size above 1")});
+    CHECK(warnings(weights + "," + hpz) ==
+          std::vector<std::string>{without("gradient_quantizer_intra_node", "zero_quantized_gradients"),
+                                   without("gradient_quantizer_inter_node", "zero_quantized_gradients"),
+                                   without("gradient_quantizer_inter_site", "zero_quantized_gradients"),
+                                   without("embedding_gradient_quantizer_inter_node", "zero_quantized_gradients")});
+}
+
 TEST_CASE("a wrong value names the key, what was given and what is allowed", "[zero3_gpt][deepspeed_config]") {
     struct wrong {
         std::string json;
@@ -314,8 +339,7 @@ TEST_CASE("numbers of the command line are checked as they are used", "[zero3_gp
     const auto read = [&](auto... options) {
         const char* arguments[] = {"zero3_gpt", options..., config.c_str()};
         int exit_code = 0;
-        return zero3_gpt::read_settings(sizeof...(options) + 2, const_cast<char**>(arguments), false, exit_code)
-            .value();
+        return zero3_gpt::read_settings(sizeof...(options) + 2, const_cast<char**>(arguments), true, exit_code).value();
     };
     for (const char* const seconds : {"0.0004", "0", "-1", "nan", "1e300"}) {
         CHECK_THROWS_WITH(read("--timeout", seconds),
@@ -326,6 +350,14 @@ TEST_CASE("numbers of the command line are checked as they are used", "[zero3_gp
         CHECK_THROWS_WITH(read("--final-rate", rate), Catch::Contains("--final-rate: expected a number from 0 to 1"));
     }
     CHECK(read("--sites", "2").sites == 2);
+    const std::string of_sites = samples() / "sites.json";
+    CHECK(contains(read(of_sites.c_str()).runs.front().config.warnings.at(0), "without several --sites"));
+    CHECK(read(of_sites.c_str(), "--sites", "2").runs.front().config.warnings.empty());
+    for (const char* const option : {"--json", "--curve"}) {
+        CHECK_THROWS_WITH(read(option, "/nonexistent/file"), option + std::string(": cannot write /nonexistent/file"));
+    }
+    CHECK_THROWS_WITH(read(config.c_str(), "--dump", "dumps"),
+                      "--dump: expected configurations with different names, given several hpz");
     CHECK_THROWS_WITH(read("--sites", "2", "--timeout", "1"),
                       "--sites: expected 1 with --timeout or optimizer_mirror, which keep no sites, given 2");
 }

@@ -27,6 +27,7 @@ struct setting {
     int group = 2;  // ranks of a secondary partition
     bool differences = false;
     bool exact = false;
+    int islands = 0;  // 0: no local steps
     int steps = 4;
     std::vector<planned_death> deaths{};
 };
@@ -43,6 +44,7 @@ run_settings run_of(const setting& c) {
         run.config.zeropp.weight_quantizer = "exact";
         run.config.zeropp.secondary_quantizer = "bf16";
     }
+    if (c.islands != 0) run.config.zeropp.local_steps = local_settings{.islands = c.islands, .every = 1};
     run.config.zeropp.weight_average = 0.5;
     run.config.gradient_clipping = 1;
     run.config.optimizer.weight_decay = 0;
@@ -396,5 +398,13 @@ TEST_CASE("without copies of lost weights, no rank goes on, and all say so", "[z
     CHECK_THROWS_WITH(results_with(c, &errors), "no rank is left");
     const std::string problem =
         "zero3_gpt: expected zero_hpz_partition_size above 1, to go on without a rank: no other rank holds its weights";
+    CHECK(errors == std::vector<std::string>{problem, "", problem, problem});
+}
+
+TEST_CASE("with local steps, no rank goes on, and all say so", "[zero3_gpt]") {
+    std::vector<std::string> errors(4);
+    const setting c{.nodes = zeropp::two_level(2, 2), .islands = 2, .deaths = {{1, 2}}};
+    CHECK_THROWS_WITH(results_with(c, &errors), "no rank is left");
+    const std::string problem = "zero3_gpt: expected no local steps, to go on without a rank";
     CHECK(errors == std::vector<std::string>{problem, "", problem, problem});
 }
