@@ -302,7 +302,8 @@ std::vector<recommendation> recommended(const settings& s, const std::vector<opt
     const auto fitting = [&](const option& o) { return fits_in(s, o); };
     const auto at_no_loss = [&](const option& o) { return fits_in(s, o) && is_lossless(o); };
     const auto in_budget = [&](const option& o) {
-        return at_no_loss(o) || (fits_in(s, o) && o.in_budgets && o.loss.percent + o.loss.error <= s.loss_budget + rounding);
+        return at_no_loss(o) ||
+               (fits_in(s, o) && o.in_budgets && o.loss.percent + o.loss.error <= s.loss_budget + rounding);
     };
     std::ostringstream budget;
     budget << "loss at most " << s.loss_budget << " %";

@@ -1,4 +1,4 @@
-// expect: failed.*small_float: from 4 to 8 bits, 2.*failed.*from 4 to 8.*failed.*from 4 to 8.*failed.*LargestCode must be
+// expect: failed.*small_float: from 4 to 8 bits.*failed.*from 4 to 8.*failed.*from 4 to 8.*failed.*LargestCode must be
 #include <zeropp/quantizer/small_float.hpp>
 
 constexpr int one_bit_of_exponent = zeropp::small_float<1, 3, 0x0f>::bits;

@@ -122,8 +122,8 @@ struct outer_update {
 /// Requires   in all islands, the same tensors, the same rule and the same sequence of calls, from equal weights
 /// Errors     a call that throws before `apply` leaves anchor and slots unchanged: begin the exchange again. This holds
 ///            also if the exchange's work fails later on a host_queue. If it fails on a stream, or only on other ranks,
-///            call `restore(exchanges() - 1, false)` first. Where `apply` has run meanwhile, as in outer_step, the anchor
-///            has moved: then give all islands equal weights, and `start`
+///            call `restore(exchanges() - 1, false)` first. Where `apply` has run meanwhile, as in outer_step, the
+///            anchor has moved: then give all islands equal weights, and `start`
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space, outer_rule Rule = nesterov>
 class outer_optimizer {

@@ -124,8 +124,8 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
     return ranks;
 }
 
-/// The error, in the name of `transport`, of a split in which rank `rank` of `size` has the list `members`: if they lack
-/// this rank, or name ranks that the transport does not have.
+/// The error, in the name of `transport`, of `members`, with which rank `rank` of `size` calls split: if the list lacks
+/// this rank, or names ranks that the transport does not have.
 inline std::optional<precondition_error> split_error(std::string_view transport, std::span<const int> members, int rank,
                                                      int size) {
     if (std::ranges::find(members, rank) == members.end()) {
@@ -137,8 +137,8 @@ inline std::optional<precondition_error> split_error(std::string_view transport,
                               "one with " + std::to_string(*other));
 }
 
-/// Throws precondition_error in the name of `transport` unless all of `members` have joined their split: `joined` ranks,
-/// which have lists that begin alike.
+/// Throws precondition_error in the name of `transport` unless all of `members` have joined their split. `joined` ranks
+/// have lists that begin alike.
 inline void require_joined(std::string_view transport, std::span<const int> members, int joined) {
     if (static_cast<std::size_t>(joined) == members.size()) return;
     throw precondition_error(transport,
