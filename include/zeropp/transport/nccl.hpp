@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,9 +127,9 @@ public:
             state_->settle(ncclCommSplit(state_->comm, colour, static_cast<int>(place), made, nullptr),
                            "ncclCommSplit");
         });
-        if (wrong) throw *wrong;
+        if (wrong) throw precondition_error(*wrong);
         nccl_transport part(child, true, state_->relatives, state_->log.split());
-        detail::require_joined(name, members, part.size());
+        if (part.size() != std::ssize(members)) throw detail::joined_error(name, members, part.size());
         return part;
     }
 

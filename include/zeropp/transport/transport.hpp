@@ -137,13 +137,11 @@ inline std::optional<precondition_error> split_error(std::string_view transport,
                               "one with " + std::to_string(*other));
 }
 
-/// Throws precondition_error in the name of `transport` unless all of `members` have joined their split. `joined` ranks
-/// have lists that begin alike.
-inline void require_joined(std::string_view transport, std::span<const int> members, int joined) {
-    if (static_cast<std::size_t>(joined) == members.size()) return;
-    throw precondition_error(transport,
-                             "the same split list on each of its " + std::to_string(members.size()) + " ranks",
-                             "lists of " + std::to_string(joined) + " ranks that begin alike");
+/// The error, in the name of `transport`, of a split with the list `members` that only `joined` ranks have joined.
+inline precondition_error joined_error(std::string_view transport, std::span<const int> members, int joined) {
+    return precondition_error(transport,
+                              "the same split list on each of its " + std::to_string(members.size()) + " ranks",
+                              "lists of " + std::to_string(joined) + " ranks that begin alike");
 }
 
 /// Throws precondition_error in the name of `transport` unless `excluded` are ranks of a transport of `size` ranks,

@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -72,8 +73,10 @@ public:
         meet();
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         std::optional<Wire> part = peers_->wire().split(wrong ? std::span<const int>() : members);
-        if (wrong) throw *wrong;
-        detail::require_joined(Wire::name, members, part ? part->size() : 0);
+        if (wrong) throw precondition_error(*wrong);
+        if (!part || part->size() != std::ssize(members)) {
+            throw detail::joined_error(Wire::name, members, part ? part->size() : 0);
+        }
         return wire_transport(std::make_unique<exchange>(std::move(*part), *peers_, members));
     }
 
