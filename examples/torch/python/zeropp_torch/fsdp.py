@@ -261,8 +261,8 @@ def refresh(model: nn.Module) -> None:
 
 def reset_feedback(model: nn.Module) -> None:
     """With error feedback, forgets the errors of past reductions. Call it on all ranks after a step that is skipped because
-    its gradients were too large: their errors would be added to the next gradients. load_state_dict() of units, or of
-    modules that contain them, does it."""
+    its gradients were too large: their errors would be added to the next gradients. So would those of a backward pass that
+    has failed. load_state_dict() of units, or of modules that contain them, does it."""
     _installation("reset_feedback", model)
     for kept in _kept_by(model):
         if isinstance(kept, Feedback):

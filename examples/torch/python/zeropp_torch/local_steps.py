@@ -302,7 +302,7 @@ class LocalSteps:
         self.reset_feedback()
 
     def reset_feedback(self) -> None:
-        """Makes the residuals of error feedback zero: all ranks call it together."""
+        """Makes the residuals of error feedback zero: all ranks call it together, also after an exchange that has failed on any."""
         for fragment in self._fragments:
             if fragment.mean is not None:
                 concurrent.futures.wait([fragment.mean])
