@@ -118,6 +118,11 @@ class _Settings:
             self._kept[parameter.ds_id] = UpdateGather(communicator, self.differences, f"parameter {parameter.ds_id}", 0)
         return self._kept[parameter.ds_id]
 
+    def left_to_deepspeed(self, parameter: Any) -> None:
+        """Is told of a gather that DeepSpeed makes: nodes do not keep the weights that this forward has."""
+        if (kept := self._kept.get(parameter.ds_id)) is not None:
+            kept.by_torch(of_all=True)
+
     def changes(self) -> list[Changes]:
         return [kept.changes for kept in self._kept.values()]
 
@@ -240,6 +245,11 @@ def _install() -> None:
     partitioning, stage3 = modules[_ZERO + "partition_parameters"], modules[_ZERO + "stage3"]
     reducing: list[tuple[_Settings, Sequence[Any]]] = []
 
+    def left_to_deepspeed(parameters: Sequence[Any]) -> None:
+        for parameter in parameters:
+            if (settings := getattr(parameter, "ds_zeropp", None)) is not None:
+                settings.left_to_deepspeed(parameter)
+
     def read(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def read_configuration(self: Any, *given: Any, **named: Any) -> None:
@@ -287,7 +297,13 @@ def _install() -> None:
                 formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, name)
             original(self, parameter)
             parameter.ds_zeropp = self.zeropp
-            theirs = parameter.all_gather_coalesced
+            theirs, exactly = parameter.all_gather_coalesced, parameter.all_gather
+
+            # As GatheredParameters does, perhaps around a forward.
+            def all_gather_exactly(param_list: Any = None, *given: Any, **named: Any) -> Any:
+                parameters = [parameter] if param_list is None else list(param_list)
+                left_to_deepspeed(parameters)
+                return exactly(parameters, *given, **named)
 
             def all_gather_coalesced(parameters: Any, safe_mode: bool = False, quantize: bool = False) -> Any:
                 parameters = list(parameters)
@@ -296,12 +312,13 @@ def _install() -> None:
                 ours = quantize and not stored
                 # hpZ's secondary shards hold what was gathered. They move inside of their group, as they are.
                 if not ours or not enabled() or any(p.ds_secondary_tensor is not None for p in parameters):
+                    left_to_deepspeed(parameters)
                     return theirs(parameters, safe_mode=safe_mode, quantize=quantize and stored)
                 if all(dist.get_world_size(p.ds_process_group) == 1 for p in parameters):
                     return theirs(parameters, safe_mode=safe_mode)
                 return _gather(_settings_of(parameters), self, parameters, partitioning)
 
-            parameter.all_gather_coalesced = all_gather_coalesced
+            parameter.all_gather, parameter.all_gather_coalesced = all_gather_exactly, all_gather_coalesced
 
         return partition_parameter
 
