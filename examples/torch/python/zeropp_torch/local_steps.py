@@ -350,7 +350,8 @@ def local_steps(
     Only the parameters that `optimizer` has now are exchanged: a step with others, as after add_param_group(), raises a
     ZeroppError. Each further optimizer takes a call of its own. Buffers, as BatchNorm's means, stay apart in each island.
 
-    Steps that a GradScaler skips do not count: all islands must skip the same ones. After an exchange, call refresh(model) if
+    Steps that a GradScaler skips do not count: all islands must skip the same ones. With fused optimizers, which skip inside of
+    step(), they count. After an exchange, call refresh(model) if
     apply() has differences.
     """
     return LocalSteps(
