@@ -109,6 +109,8 @@ def test_wrong_arguments_are_errors_with_both_sides(comm):
     fails(comm, lambda x, token: zeropp.all_gather(comm, x, token, other), 'given "int9"')
     fails(comm, lambda x, token: zeropp.all_reduce(comm, x.astype(jnp.int32), token), "expected an array of float32, float16")
     fails(comm, lambda x, token: zeropp.reduce_scatter(comm, x, token), r"multiple of 4, given the shape \(99,\)", (99,))
+    third = zeropp.Formats(inter_site="int4:128:signed:bf16")
+    fails(comm, lambda x, token: zeropp.all_reduce(comm, x, token, third), "expected nodes_per_site with a format between sites")
     fails(comm, lambda x, token: zeropp.Replica(comm, (7,)).update_gather(x, token)[::2], "expected shards of")
     by_all_reduce = jax.grad(lambda x, token: zeropp.all_reduce(comm, x, token)[0].sum())
     fails(comm, lambda x, token: (by_all_reduce(x, token), token), "cannot be differentiated")

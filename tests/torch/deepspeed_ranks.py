@@ -74,14 +74,17 @@ def engine_of(dtype, zero=None, ours=None, lora=False, init=contextlib.nullconte
     return engine
 
 
-def train(engine, steps=STEPS, first=0):
-    """Mean losses of all ranks' microbatches."""
+def train(engine, steps=STEPS, first=0, gathered=False):
+    """Mean losses of all ranks' microbatches. If `gathered`, DeepSpeed itself gathers all weights for every second step's forward."""
     dtype = next(engine.module.parameters()).dtype
     torch.manual_seed(100 * (1 + first) + dist.get_rank())
     losses = []
-    for _ in range(steps * MICROBATCHES):
+    parameters = list(engine.module.parameters())
+    for microbatch in range(steps * MICROBATCHES):
         x = torch.randn(16, 33)
-        loss = (engine(x.to(dtype)).float().squeeze(1) - x.sum(1) / 8).square().mean()
+        with deepspeed.zero.GatheredParameters(parameters, enabled=gathered and microbatch // MICROBATCHES % 2 == 1):
+            y = engine(x.to(dtype))
+        loss = (y.float().squeeze(1) - x.sum(1) / 8).square().mean()
         engine.backward(loss)
         engine.step()
         mean = loss.detach().clone()
@@ -128,6 +131,8 @@ def main(results):
     # Gradients are DeepSpeed's own, as in the plain training.
     for name, zero in {"bf16": {}, "fp16": {}, "bf16 offloaded": OFFLOADED}.items():
         ours(f"{name} exact", {"differences": "exact"}, {"zero_quantized_gradients": False, **zero})
+    engine = engine_of("bf16", KEYS | {"zero_quantized_gradients": False}, {"ranks_per_node": 2, "differences": "exact"})
+    found["bf16 exact gathered"] = {"losses": train(engine, gathered=True)}
     ours("fp32 lossless offloaded", {"preset": "lossless"}, OFFLOADED, steps=6)
     engine = ours("fp32 4bit", {})
     ours("fp16 4bit offloaded", {}, OFFLOADED)

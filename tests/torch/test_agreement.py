@@ -84,7 +84,7 @@ def test_large_numbers_of_compared_calls_are_not_none(ranks):
 
 
 def refused_before_the_call(rank, size, what):
-    communicator = zeropp.Communicator(ranks_per_node=2)
+    communicator = zeropp.Communicator(ranks_per_node=2, nodes_per_site=2)
     odd = rank == 1
     tensor, part, full = torch.full((4096,), 3.0), torch.full((1024,), 3.0), torch.empty(4096)
     replica = zeropp.Replica(communicator, full)

@@ -65,6 +65,10 @@ def test_exact_differences_train_as_deepspeeds_own_gathers_to_the_bit(found, run
     assert 0 < changes["sent"] < found[run]["gathers"] and 0.5 < changes["changed"] / changes["elements"] < 1
 
 
+def test_backward_has_the_weights_of_a_forward_that_deepspeed_gathers(found):
+    assert found["bf16 exact gathered"]["losses"] == found["bf16 plain"]["losses"]
+
+
 @pytest.mark.parametrize("run", ["fp32 4bit", "fp16 4bit offloaded", "fp32 2bit error feedback", "fp32 4bit lora"])
 def test_few_bits_train_too(found, run):
     dtype, lora = run.split()[0], " lora" if "lora" in run else ""

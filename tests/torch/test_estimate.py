@@ -70,6 +70,7 @@ def test_wrong_questions_are_refused():
             "estimate: expected plain as a format's name, given None": ask(plain=None),
             "estimate: expected either preset or weights, given both": ask(preset="4bit", weights=None),
             "expected one of lossless, fp32": ask(weights="int3"),
+            "estimate: expected formats of gradients with error_feedback": ask(gradients=None, error_feedback=True),
             "secondary group size": ask(secondary=3),
             "secondary as a whole number from 1, given 0": ask(secondary=0),
             "estimate: expected nodes below 2^31, given 4294967297": ask(world_size=2 * (2**32 + 1)),

@@ -495,6 +495,9 @@ def test_deepspeeds_keys_are_understood():
         assert zeropp.from_deepspeed({"zero_optimization": section}) == found
     with pytest.warns(UserWarning, match="from_deepspeed: apply.. does not take zeropp.ranks_per_node 8; "):
         zeropp.from_deepspeed({"zeropp": {"ranks_per_node": 8}})
+    off = "zeropp.differences without zero_quantized_weights, zeropp.gradients without zero_quantized_gradients"
+    with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {off}; "):
+        zeropp.from_deepspeed({"zeropp": {"differences": "exact", "gradients": "bf16"}})
     assert refusals(
         {
             "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(

@@ -99,6 +99,23 @@ def test_experts_in_units_of_their_own(ranks):
     ranks.run(4, experts_on_a_mesh_of_their_own)
 
 
+def unlike_arguments_of_replicas(rank, size):
+    """The root, which comes first, has the same ranks for its shards, and no replicas."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = network()
+    fully_shard(model.blocks[0], mesh=mesh)
+    fully_shard(model, mesh=mesh["shard"])
+    return refusals({
+        "apply: expected the same on every rank, given preset '8bit' on rank 3, '4bit' on the others": lambda: zeropp.apply(
+            model, ranks_per_node=2, preset="8bit" if rank == 3 else "4bit"
+        ),
+    })
+
+
+def test_replicas_with_other_arguments_are_an_error_on_all_ranks(ranks):
+    assert ranks.run(4, unlike_arguments_of_replicas) == 4 * [[]]
+
+
 def several_meshes_in_a_unit(rank, size):
     try:
         from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult

@@ -160,6 +160,7 @@ def wrong_sites(rank, size):
     model = network()
     shard(model)
     sites = {"ranks_per_node": 2, "nodes_per_site": 2}
+    without = zeropp.Communicator(ranks_per_node=2)
     halves = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
     return refusals({
         "zeropp_c: expected as many nodes in each site, given sites of 3, 1 nodes": communicator(
@@ -180,6 +181,15 @@ def wrong_sites(rank, size):
             zeropp.Communicator(**sites), torch.zeros(8), torch.zeros(1), INT8, "fp32", "fp32"
         ),
         "formats as names, given 4": lambda: zeropp.all_reduce(zeropp.Communicator(**sites), torch.zeros(8), INT8, INT8, 4),
+        "zeropp_torch: expected nodes_per_site with a format between sites, given int8:256:bf16 + int8": lambda: zeropp.reduce_scatter(
+            without, torch.zeros(8), torch.zeros(1), INT8, INT8, INT4
+        ),
+        "zeropp_torch: expected nodes_per_site with a format between sites, given int8": lambda: zeropp.all_reduce(
+            without, torch.zeros(8), INT8, INT8, INT4
+        ),
+        "zeropp_torch: expected nodes_per_site with a format between sites": lambda: zeropp.ErrorFeedback(
+            without, torch.zeros(8), INT8, INT8, INT4
+        ),
         "apply: expected nodes_per_site as a whole number from 1, given 'a'": lambda: zeropp.apply(
             model, ranks_per_node=2, nodes_per_site="a"
         ),

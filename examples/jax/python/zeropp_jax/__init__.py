@@ -53,8 +53,10 @@ class Formats(NamedTuple):
         """Formats that change nothing, for float32."""
         return cls("fp32", "fp32", "fp32")
 
-    def of_reduction(self) -> dict[str, str]:
+    def of_reduction(self, comm: Communicator) -> dict[str, str]:
         """The handlers' attributes."""
+        if self.inter_site is not None and not comm.has_sites:
+            raise ZeroppError(f"zeropp_jax: expected nodes_per_site with a format between sites, given {self.inter_site} without it")
         beyond = self.inter_node if self.inter_site is None else f"{self.inter_node} + {self.inter_site}"
         return {"intra_node": self.intra_node, "inter_node": beyond}
 
@@ -108,6 +110,7 @@ class Communicator:
     ):
         self.size = jax.process_count()
         self.axis = axis
+        self.has_sites = nodes_per_site is not None
         if jax.local_device_count() != 1 or jax.default_backend() != "cpu":
             raise ZeroppError(
                 f"zeropp_jax: expected one CPU device in each process, given {jax.local_device_count()} of {jax.default_backend()}"
@@ -171,7 +174,7 @@ def _reduce_scatter(comm: Communicator, full: jax.Array, token: jax.Array, forma
     if not full.shape or full.shape[0] % comm.size != 0:
         raise ZeroppError(f"zeropp_jax: expected a first axis of a multiple of {comm.size}, given the shape {full.shape}")
     shard = jax.ShapeDtypeStruct((full.shape[0] // comm.size, *full.shape[1:]), full.dtype)
-    return comm.call("reduce_scatter", [shard], full, token, mean=np.bool_(mean), **formats.of_reduction())
+    return comm.call("reduce_scatter", [shard], full, token, mean=np.bool_(mean), **formats.of_reduction(comm))
 
 
 def _backward_token(after: jax.Array, cotangent: jax.Array) -> jax.Array:
@@ -221,7 +224,7 @@ def all_reduce(comm: Communicator, tensor: jax.Array, token: jax.Array, formats:
     """The sum, or mean, of all ranks' `tensor`, and the next token. All ranks get equal bits. It has no gradient."""
     _require_elements(tensor)
     result = jax.ShapeDtypeStruct(tensor.shape, tensor.dtype)
-    return comm.call("all_reduce", [result], tensor, token, mean=np.bool_(mean), **formats.of_reduction())
+    return comm.call("all_reduce", [result], tensor, token, mean=np.bool_(mean), **formats.of_reduction(comm))
 
 
 class Replica:

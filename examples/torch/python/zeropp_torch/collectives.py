@@ -12,7 +12,7 @@ from . import _library
 from ._library import ZeroppError
 from .arguments import instance
 from .communicator import Communicator
-from .formats import GradientFormats
+from .formats import GradientFormats, require_sites
 
 Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
 
@@ -25,12 +25,15 @@ def _format(name: str) -> bytes:
     return _library.text_of(instance("zeropp_torch", "formats", name, str, "names"))
 
 
-def _hops(*names: str | None) -> tuple[bytes, bytes]:
+def _hops(communicator: Communicator, *names: str | None) -> tuple[bytes, bytes]:
     """The library's names of a reduction's formats: within nodes, between them and, unless None, between sites."""
     intra_node, inter_node, inter_site = names
     for name in (intra_node, inter_node or "", inter_site or ""):
         instance("zeropp_torch", "formats", name, str, "names")
-    return GradientFormats(intra_node, inter_node or intra_node, inter_site).for_library()
+    given = GradientFormats(intra_node, inter_node or intra_node, inter_site)
+    # The last format would be that of an all-reduce's second half, and have no use in a reduce-scatter.
+    require_sites("zeropp_torch", communicator.places.nodes_per_site, given)
+    return given.for_library()
 
 
 def _views(communicator: Communicator, first: list[torch.Tensor], second: list[torch.Tensor], names: str):
@@ -71,7 +74,7 @@ class ErrorFeedback:
         handle = ctypes.c_void_p()
         communicator.call(
             "zeropp_all_reduce_feedback_create" if of_all_reduce else "zeropp_feedback_create",
-            communicator.handle, *_hops(intra_node, inter_node, inter_site),
+            communicator.handle, *_hops(communicator, intra_node, inter_node, inter_site),
             _library.element_of(tensors), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
@@ -86,7 +89,8 @@ class ErrorFeedback:
         return self._library.zeropp_feedback_bytes(self.handle)
 
     def reset(self) -> None:
-        """Makes the residuals zero from the next call on. All ranks call it between the same two reductions."""
+        """Makes the residuals zero from the next call on. All ranks call it between the same two reductions; also after one that
+        has failed on any rank, because residuals are partly of that one."""
         self._library.zeropp_feedback_reset(self.handle)
 
 
@@ -218,13 +222,14 @@ def reduce_scatter(
     name: str = "",
 ) -> None:
     """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `intra_node`,
-    inter-node messages `inter_node`, by default `intra_node`, and messages between sites `inter_site`, by default the latter."""
+    inter-node messages `inter_node`, by default `intra_node`, and messages between sites `inter_site`, by default the latter.
+    `inter_site` needs a communicator with `nodes_per_site`."""
     wholes, parts = _listed(fulls), _listed(shards)
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            *_hops(intra_node, inter_node, inter_site), _library.element_of(wholes), *views, len(wholes), int(bool(mean)),
+            *_hops(communicator, intra_node, inter_node, inter_site), _library.element_of(wholes), *views, len(wholes), int(bool(mean)),
             None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )
@@ -258,7 +263,7 @@ def all_reduce(
         views = _library.views_of(listed)
         return (
             _library.text_of(instance("all_reduce", "algorithm", algorithm, str, "a string")),
-            *_hops(intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
+            *_hops(communicator, intra_node, inter_node, inter_site), _library.element_of(listed), views, views, len(listed),
             int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )

@@ -64,12 +64,6 @@ PRIVATE_ATTRIBUTES = {
 
 _KEYS = (*formats.FORMAT_KEYS, "ranks_per_node", "nodes_per_site", "error_feedback")
 
-# Keys that act on one direction, with the key of "zero_optimization" that switches it on.
-_SWITCHES = {
-    "weights": "zero_quantized_weights", "differences": "zero_quantized_weights",
-    "gradients": "zero_quantized_gradients", "error_feedback": "zero_quantized_gradients",
-}
-
 
 class _Settings:
     """The section "zeropp" of a configuration, and the communicators of the parameters that are made with it."""
@@ -117,6 +111,11 @@ class _Settings:
         if parameter.ds_id not in self._kept:
             self._kept[parameter.ds_id] = UpdateGather(communicator, self.differences, f"parameter {parameter.ds_id}", 0)
         return self._kept[parameter.ds_id]
+
+    def left_to_deepspeed(self, parameter: Any) -> None:
+        """Is told of a gather that DeepSpeed makes: nodes do not keep the weights that this forward has."""
+        if (kept := self._kept.get(parameter.ds_id)) is not None:
+            kept.by_torch(of_all=True)
 
     def changes(self) -> list[Changes]:
         return [kept.changes for kept in self._kept.values()]
@@ -240,6 +239,11 @@ def _install() -> None:
     partitioning, stage3 = modules[_ZERO + "partition_parameters"], modules[_ZERO + "stage3"]
     reducing: list[tuple[_Settings, Sequence[Any]]] = []
 
+    def left_to_deepspeed(parameters: Sequence[Any]) -> None:
+        for parameter in parameters:
+            if (settings := getattr(parameter, "ds_zeropp", None)) is not None:
+                settings.left_to_deepspeed(parameter)
+
     def read(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def read_configuration(self: Any, *given: Any, **named: Any) -> None:
@@ -261,7 +265,7 @@ def _install() -> None:
                     "zero_quantized_gradients, given neither", stacklevel=2,
                 )
             elif settings is not None:
-                for key, switch in _SWITCHES.items():
+                for key, switch in formats.SWITCHES.items():
                     if section.get(key) and switch not in wanted:
                         warnings.warn(
                             f'zeropp_torch.deepspeed: {key} of the section "zeropp" acts with {switch}, given without', stacklevel=2
@@ -287,7 +291,13 @@ def _install() -> None:
                 formats.require_exact("zeropp_torch.deepspeed", parameter.dtype, name)
             original(self, parameter)
             parameter.ds_zeropp = self.zeropp
-            theirs = parameter.all_gather_coalesced
+            theirs, exactly = parameter.all_gather_coalesced, parameter.all_gather
+
+            # As GatheredParameters does, perhaps around a forward.
+            def all_gather_exactly(param_list: Any = None, *given: Any, **named: Any) -> Any:
+                parameters = [parameter] if param_list is None else list(param_list)
+                left_to_deepspeed(parameters)
+                return exactly(parameters, *given, **named)
 
             def all_gather_coalesced(parameters: Any, safe_mode: bool = False, quantize: bool = False) -> Any:
                 parameters = list(parameters)
@@ -296,12 +306,13 @@ def _install() -> None:
                 ours = quantize and not stored
                 # hpZ's secondary shards hold what was gathered. They move inside of their group, as they are.
                 if not ours or not enabled() or any(p.ds_secondary_tensor is not None for p in parameters):
+                    left_to_deepspeed(parameters)
                     return theirs(parameters, safe_mode=safe_mode, quantize=quantize and stored)
                 if all(dist.get_world_size(p.ds_process_group) == 1 for p in parameters):
                     return theirs(parameters, safe_mode=safe_mode)
                 return _gather(_settings_of(parameters), self, parameters, partitioning)
 
-            parameter.all_gather_coalesced = all_gather_coalesced
+            parameter.all_gather, parameter.all_gather_coalesced = all_gather_exactly, all_gather_coalesced
 
         return partition_parameter
 

@@ -183,6 +183,8 @@ def estimate(
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
     chosen = formats.chosen("estimate", weights, gradients, preset, differences)
     formats.require_sites("estimate", nodes_per_site, chosen.gradients)
+    if error_feedback and chosen.gradients is None:
+        raise ZeroppError("estimate: expected formats of gradients with error_feedback, given none")
     return predict(
         sizes, world_size // ranks_per_node, ranks_per_node, chosen, group if group > 1 else 0, error_feedback, plain, plain,
         machine, nodes_per_site,

@@ -168,6 +168,12 @@ def chosen(
 #: Keys of a section "zeropp" that give formats.
 FORMAT_KEYS = ("preset", "weights", "differences", "gradients")
 
+#: Keys of a section "zeropp" that act on one direction, with the key of "zero_optimization" that switches it on.
+SWITCHES = {
+    "weights": "zero_quantized_weights", "differences": "zero_quantized_weights",
+    "gradients": "zero_quantized_gradients", "error_feedback": "zero_quantized_gradients",
+}
+
 # Keys of a section "zeropp" that apply() takes as they are.
 _OTHERS = ("nodes_per_site", "error_feedback")
 
@@ -207,6 +213,9 @@ def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
         and (key, value) != without_hpz
     ]
     dropped += [f"zeropp.{key} {value}" for key, value in ours.items() if key not in FORMAT_KEYS + _OTHERS]
+    for key, switch in SWITCHES.items():
+        if key in FORMAT_KEYS and ours.get(key) and not section.get(switch):
+            dropped.append(f"zeropp.{key} without {switch}")
     if dropped:
         warnings.warn(
             f"from_deepspeed: apply() does not take {', '.join(dropped)}; hpZ is fully_shard(secondary=), and error feedback "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, Optional, Union
@@ -27,11 +28,13 @@ def _require_agreement(sharded: Sequence[units.Unit], given: dict[str, object]) 
     for unit in sharded:
         for group in unit.groups:
             process_groups = [g for g in (units.shard_group(group), units.replica_group(group)) if g is not None]
-            ranks = tuple(dist.get_process_group_ranks(process_groups[0]))
+            ranks = tuple(rank for g in process_groups for rank in dist.get_process_group_ranks(g))
             if max(g.size() for g in process_groups) > 1:
                 names.setdefault(ranks, []).append(unit.name)
                 groups.setdefault(ranks, (process_groups, group.device))
-    for ranks, (process_groups, device) in groups.items():
+    # Most ranks first: those of a smaller set that differs would leave the others of a larger one waiting.
+    by_ranks = sorted(groups.items(), key=lambda item: -math.prod(g.size() for g in item[1][0]))
+    for ranks, (process_groups, device) in by_ranks:
         require_agreement(process_groups, device, "apply", {**given, "units": names[ranks]})
 
 
@@ -261,8 +264,8 @@ def refresh(model: nn.Module) -> None:
 
 def reset_feedback(model: nn.Module) -> None:
     """With error feedback, forgets the errors of past reductions. Call it on all ranks after a step that is skipped because
-    its gradients were too large: their errors would be added to the next gradients. load_state_dict() of units, or of
-    modules that contain them, does it."""
+    its gradients were too large: their errors would be added to the next gradients. So would those of a backward pass that
+    has failed. load_state_dict() of units, or of modules that contain them, does it."""
     _installation("reset_feedback", model)
     for kept in _kept_by(model):
         if isinstance(kept, Feedback):

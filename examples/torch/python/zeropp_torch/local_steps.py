@@ -302,7 +302,7 @@ class LocalSteps:
         self.reset_feedback()
 
     def reset_feedback(self) -> None:
-        """Makes the residuals of error feedback zero: all ranks call it together."""
+        """Makes the residuals of error feedback zero: all ranks call it together, also after an exchange that has failed on any."""
         for fragment in self._fragments:
             if fragment.mean is not None:
                 concurrent.futures.wait([fragment.mean])
@@ -350,7 +350,8 @@ def local_steps(
     Only the parameters that `optimizer` has now are exchanged: a step with others, as after add_param_group(), raises a
     ZeroppError. Each further optimizer takes a call of its own. Buffers, as BatchNorm's means, stay apart in each island.
 
-    Steps that a GradScaler skips do not count: all islands must skip the same ones. After an exchange, call refresh(model) if
+    Steps that a GradScaler skips do not count: all islands must skip the same ones. With fused optimizers, which skip inside of
+    step(), they count. After an exchange, call refresh(model) if
     apply() has differences.
     """
     return LocalSteps(

@@ -247,7 +247,8 @@ class Publisher:
         """Writes the weights as the next version. Each rank calls it equally often, between the same steps.
 
         Takes the time to encode this rank's elements and to write its file; waits for no other rank and no subscriber. After an
-        error, as of a full disk, the next version of this rank is whole.
+        error, as of a full disk, the next version of this rank is whole. Subscribers then wait for the next version that all ranks
+        write whole.
         """
         begin = time.perf_counter()
         # Also for a call that is refused: other ranks count theirs, and a version has all ranks' elements of one step.
