@@ -85,6 +85,8 @@ static inline int mpi_groups_split(void* context, int group, const int* members,
     MPI_Group_free(&some);
     MPI_Group_free(&all);
     if (status != MPI_SUCCESS) return mpi_groups_failed(groups, "MPI has refused a group");
+    /* MPICH's new communicators do not have the error handler of `group`. */
+    MPI_Comm_set_errhandler(groups->comms[groups->count], MPI_ERRORS_RETURN);
     return groups->count++;
 }
 

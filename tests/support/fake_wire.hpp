@@ -22,6 +22,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ namespace zeropp_test {
 struct wire_fault {
     bool lost = false;
     bool repeated = false;
-    bool refused = false;  ///< post_send throws
+    bool refused = false;  ///< post_send throws an exception that is not the library's
     std::chrono::milliseconds delay{0};
 };
 
@@ -187,7 +188,7 @@ public:
         const wire_fault fault =
             network_->faults_ ? network_->faults_({world(rank_), world(destination), tag, bytes}) : wire_fault();
         require_not_revoked();
-        if (fault.refused) throw zeropp::error("fake_wire: no room");
+        if (fault.refused) throw std::runtime_error("fake_wire: no room");
         r.where = {members_, rank_, destination, tag};
         for (int i = 0; i != (fault.repeated ? 2 : 1); ++i) {
             const auto sent = std::make_shared<fake_network::transfer>();

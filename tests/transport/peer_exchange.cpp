@@ -235,6 +235,17 @@ TEST_CASE("peer_exchange: a wire that refuses fails all ranks with its cause", "
     }
 }
 
+// Rank 0 is not told by rank 2, but by rank 1.
+TEST_CASE("peer_exchange: a wire that refuses the news of a failure to one rank tells it to the others",
+          "[transport][peer_exchange]") {
+    fake_network network(
+        1 << 20, [](const wire_message& m) { return wire_fault{.refused = m.source == 2 && m.destination == 0}; });
+    const auto errors = on_ranks(3, network, timeout, twice{piece});
+    CHECK(errors[2] == "fake_wire: no room");
+    CHECK(errors[0] == "fake_transport: rank 2 failed: fake_wire: no room");
+    CHECK(errors[1] == errors[0]);
+}
+
 TEST_CASE("peer_exchange: a rank that does not hear of an abort fails by its own deadline",
           "[transport][peer_exchange]") {
     fake_network network(0, [](const wire_message& m) {
@@ -306,8 +317,8 @@ TEST_CASE("peer_exchange: after a failure the family refuses, with the first cau
 TEST_CASE("peer_exchange: after a failure, splits are refused without a timeout too", "[transport][peer_exchange]") {
     fake_network network(1 << 20, [](const wire_message&) { return wire_fault{.refused = true}; });
     const auto errors = on_ranks(2, network, 0ms, [](fake_transport& world) {
-        const std::string first = thrown<zeropp::error>([&] { gatherer{piece}(world); });
-        const std::string second = thrown<zeropp::error>([&] { world.split(std::vector<int>{0, 1}); });
+        const std::string first = thrown<std::runtime_error>([&] { gatherer{piece}(world); });
+        const std::string second = thrown<std::runtime_error>([&] { world.split(std::vector<int>{0, 1}); });
         if (first != "fake_wire: no room" || second != first) throw std::runtime_error(first + ", then " + second);
     });
     all_are_well(errors);

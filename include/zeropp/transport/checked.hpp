@@ -75,7 +75,7 @@ public:
                     data.emplace(this->inner().shrink(out));
                 } catch (const excluded_error&) {
                     throw;
-                } catch (const error&) {
+                } catch (...) {
                     // If `out` is empty, no newly dead rank can be the cause. Otherwise another rank may have died.
                     if (out.empty()) throw;
                     const std::vector<int> before = control.survivors;

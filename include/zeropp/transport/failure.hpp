@@ -68,6 +68,8 @@ struct acknowledgement {
             text = e.what();
         } catch (const std::exception& e) {
             text = std::string(name) + ": rank " + std::to_string(world_rank) + " failed: " + e.what();
+        } catch (...) {
+            text = std::string(name) + ": rank " + std::to_string(world_rank) + " failed";
         }
         text.copy(a.cause, sizeof(a.cause) - 1);
         return a;

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace zeropp {
 
@@ -35,8 +36,8 @@ namespace zeropp {
 ///          communicators. Later calls throw that error again. The streams' work ends, and buffers are the caller's
 /// Timeout  ends `wait(exec)`, which the collectives' blocking overloads use, and the host's own waits: to connect, to
 ///          split, and for NCCL to accept an operation. It does not end `exec.wait()`, because NCCL waits on the GPU.
-///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work; after the
-///          timeout, if any, it aborts all communicators instead
+///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work, and for the
+///          destructors of the machine's other ranks. After the timeout, if any, it aborts all communicators instead
 /// Graphs   destroy a captured graph before the transport, which would wait for it. With a timeout, capture is refused:
 ///          an abort would wait for the graph. A replay repeats the captured noise of `stochastic`, versions of
 ///          partitions and replicas, and residuals that counted as zeros
@@ -63,7 +64,9 @@ public:
     }
 
     /// Uses `comm`, which must outlive the transport. The caller destroys `comm`, or aborts it after a timeout_error.
-    /// The timeout limits the host's waits in `split` only if `comm` is nonblocking (ncclConfig_t).
+    /// Until then, work of `comm` does not end. So with a timeout, give collectives scratch: without, they wait for
+    /// that work. Unless `comm` is nonblocking (ncclConfig_t), the timeout does not limit the host's own waits: in
+    /// operations, in `split`, and in destructors of splits.
     static nccl_transport borrow(ncclComm_t comm, transport_options options = {}) {
         detail::require_timeout(name, options);
         return nccl_transport(comm, false, std::make_shared<family>(options), {});
@@ -144,17 +147,20 @@ public:
             throw precondition_error(name, "the ranks to leave out, which NCCL does not find", "none");
         }
         const transport_options options{.timeout = state_->relatives->timeout};
-        ncclComm_t next = state_->shrink({excluded.begin(), excluded.end()});
+        std::vector<int> survivors = detail::other_ranks(size(), excluded);
+        // Each rank once: NCCL subtracts the length of the list from the number of ranks.
+        ncclComm_t next = state_->shrink(detail::other_ranks(size(), survivors));
         nccl_transport left(next, true, std::make_shared<family>(options), {});
         if (!state_->relatives->failure.any()) {
             state_->relatives->failure.set(
                 std::make_exception_ptr(peer_error(std::string(name) + ": this rank has called shrink")));
             state_->relatives->end_all();
         }
-        return {std::move(left), detail::other_ranks(size(), excluded)};
+        return {std::move(left), std::move(survivors)};
     }
 
-    /// Throws the first failure again, or nccl_error if NCCL has noticed an error. Does not block.
+    /// Throws the first failure again, or nccl_error if NCCL has noticed an error. Blocks only to end the communicators
+    /// after a new error.
     void check() { state_->check(); }
 
     /// Blocks the caller until all work on `stream` is complete. After the timeout, if any, throws timeout_error.

@@ -12,6 +12,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <list>
@@ -92,9 +93,13 @@ struct nccl_family {
     /// notice at their own deadline.
     void end_all() noexcept;
 
-    /// Aborts all communicators that the family owns, each on another thread at the same time. An abort waits for the
-    /// device, so also for kernels of communicators that are not aborted yet.
+    /// Aborts all communicators that the family owns.
     void abort_all() noexcept;
+
+    /// Calls end(s) for each communicator that the family owns, each on another thread at the same time. `end` may wait
+    /// for the device, so also for kernels of communicators that have not ended yet.
+    template <class End>
+    void on_each_owned(End end) noexcept;
 
     [[noreturn]] void time_out(const std::string& waited_for) {
         fail(std::make_exception_ptr(
@@ -307,20 +312,36 @@ inline void nccl_family::fail(std::exception_ptr cause) {
     std::terminate();
 }
 
+template <class End>
+void nccl_family::on_each_owned(End end) noexcept {
+    std::vector<std::jthread> threads;
+    threads.reserve(members.size());
+    // A new thread has device 0, which NCCL restores when it returns. That makes a context on another rank's GPU.
+    int device = 0;
+    cudaGetDevice(&device);
+    const auto on_device = [end, device](state* s) {
+        cudaSetDevice(device);
+        end(s);
+    };
+    state* own = nullptr;
+    for (state* s : members) {
+        if (!s->owned || s->comm == nullptr) continue;
+        if (own != nullptr) threads.emplace_back(on_device, own);
+        own = s;
+    }
+    if (own != nullptr) end(own);
+}
+
 inline void nccl_family::end_all() noexcept {
 #ifdef NCCL_REVOKE_DEFAULT
     if (timed()) {
-        // Revokes all communicators before it waits for any: the kernels of one may be behind the kernels of another.
-        bool revoked = true;
-        for (const state* s : members) {
-            if (!s->owned || s->comm == nullptr) continue;
+        std::atomic<bool> revoked = true;
+        on_each_owned([&](state* s) {
             const ncclResult_t code = ncclCommRevoke(s->comm, NCCL_REVOKE_DEFAULT);
-            revoked = revoked && (code == ncclSuccess || code == ncclInProgress);
-        }
-        for (const state* s : members) {
-            ncclResult_t code = ncclInProgress;
-            if (s->owned && s->comm != nullptr) revoked = revoked && nccl_settled(s->comm, code, timeout);
-        }
+            ncclResult_t later = ncclInProgress;
+            const bool accepted = code == ncclSuccess || code == ncclInProgress;
+            if (!accepted || !nccl_settled(s->comm, later, timeout)) revoked = false;
+        });
         if (revoked) return;
     }
 #endif
@@ -328,15 +349,7 @@ inline void nccl_family::end_all() noexcept {
 }
 
 inline void nccl_family::abort_all() noexcept {
-    std::vector<std::jthread> aborts;
-    aborts.reserve(members.size());
-    ncclComm_t own = nullptr;
-    for (state* s : members) {
-        if (!s->owned || s->comm == nullptr) continue;
-        if (own != nullptr) aborts.emplace_back([own] { ncclCommAbort(own); });
-        own = std::exchange(s->comm, nullptr);
-    }
-    if (own != nullptr) ncclCommAbort(own);
+    on_each_owned([](state* s) { ncclCommAbort(std::exchange(s->comm, nullptr)); });
 }
 
 }  // namespace detail
