@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests that pages of bench/results are made of the data beside them, and that trainings, which leave no data there, become
-pages."""
+"""Tests that pages of bench/results are made of the data beside them, and that trainings and soaks, which leave no data there or
+fail, become pages."""
 
 import importlib.util
 import json
@@ -18,6 +18,7 @@ RESULTS = BENCH / "results"
 def draw(command, *, input="", **_):
     """In place of gnuplot, whose texts double an apostrophe."""
     assert "it's" not in " ".join(map(str, command)) + input, f"an apostrophe ends a text: {command} {input}"
+    return subprocess.CompletedProcess(command, 1)
 
 
 subprocess.run = draw
@@ -65,4 +66,19 @@ with tempfile.TemporaryDirectory(prefix="it's") as scratch:
         sys.argv = ["report.py", scratch, scratch, *seeds]
         module(pathlib.Path(name, "report.py")).main()
         assert row in (folder / f"{name}.md").read_text(), f"{name}.md has no {row}"
+
+    # A soak that ends before the first fault, and a row of faults with none, have problems.
+    sys.path.append(str(BENCH / "reliability"))
+    sys.argv = ["soak.py", "--program", "missing", "--results", scratch]
+    assert module(pathlib.Path("reliability", "soak.py")).main() == 1
+    for problem in ("the program ended with 1", "no fault was made", "rank 3: no end"):
+        assert problem in (folder / "soak.md").read_text(), f"soak.md does not say: {problem}"
+    faults = module(pathlib.Path("reliability", "faults.py"))
+    killed = faults.Row("killed", "a rank killed", faults.EXACT, ["wait:0.1", "kill:3"], killed=(3,))
+    for rank in range(3):
+        (folder / f"rank{rank}.jsonl").write_text(
+            '{"event": "end", "outcome": "exact", "release_seconds": 0, "descriptors": [9, 9], "resident_kib": [9, 9]}\n')
+    assert faults.judge(killed, folder, 0)["problems"] == ["the fault was not made: 0 of the steps wait:0.1, kill:3"]
+    (folder / "injector.jsonl").write_text('{"event": "wait:0.1", "wall": 1}\n{"event": "kill:3", "wall": 2}\n{"eve')
+    assert faults.judge(killed, folder, 0)["problems"] == []
 print("pages: ok")
