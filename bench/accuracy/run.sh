@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the accuracy of formats: on generated numbers, on weights and gradients of a training, in sums over ranks, and with
-# error feedback. Builds first, and installs missing packages (Debian and Ubuntu), or names them where it may not. Results do
-# not depend on the machine.
+# error feedback. Builds first, and installs missing packages (Debian and Ubuntu), or names them where it may not. The training
+# depends on the machine's licence texts, and by rounding on its OpenBLAS; other results depend on no machine.
 #
 #   bench/accuracy/run.sh [--build-dir DIR] [--results DIR]
 #

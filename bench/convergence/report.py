@@ -30,6 +30,8 @@ def formats(file):
     gradients = plain
     if zero.get("zero_quantized_gradients"):
         gradients = f"{ours['gradient_quantizer_intra_node']} + {ours['gradient_quantizer_inter_node']}"
+        if "embedding_gradient_quantizer_inter_node" in ours:
+            gradients += f", of embeddings and head {ours['embedding_gradient_quantizer_inter_node']}"
     if ours.get("weight_differences"):
         weights += ", of differences"
     if ours.get("gradient_error_feedback"):

@@ -204,15 +204,15 @@ class Trainings:
 
 
 class KeptTrainings(Trainings):
-    """Trains, or takes results from `runs` or from the file `kept`. Adds all results to `kept`."""
+    """Trains, or takes results from the file `kept` or from `runs`. Adds all results to `kept`."""
 
     def __init__(self, program, runs, text, kept):
         super().__init__(program, runs, text)
         self.kept = kept
+        # `kept` gets all results, so those in `runs` may be older: of another version of the file.
         for name, training in (json.loads(kept.read_text()) if kept.exists() else {}).items():
-            if not (runs / f"{name}.made").exists():
-                (runs / f"{name}.json").write_text(json.dumps(training["result"]))
-                (runs / f"{name}.made").write_text(training["made"])
+            (runs / f"{name}.json").write_text(json.dumps(training["result"]))
+            (runs / f"{name}.made").write_text(training["made"])
 
     def __call__(self, *training, **more):
         result = super().__call__(*training, **more)

@@ -50,10 +50,11 @@ for world in "${worlds[@]}"; do
             read -r -a options <<<"$kills"
             output=$(train "$world" "$root/examples/zero3_gpt/configs/$config.json" "${options[@]}" 2>&1) || true
             step=$(sed -n 's/.*finished a step \([0-9.]*\) s after the start of the one that failed.*/\1/p' <<<"$output")
-            # The table of results is the last output.
-            if ! grep -q "ranks go on from step 3" <<<"$output" || ! grep -q "^$config .* [0-9.]*x" <<<"$output" ||
+            left=$(sed -n 's/.*: \([0-9]*\) of [0-9]* ranks go on from step 3$/\1/p' <<<"$output" | tail -n 1)
+            # A rank that is late is lost, too. The table of results is the last output.
+            if [ "$left" != $((6 - ${#options[@]} / 2)) ] || ! grep -q "^$config .* [0-9.]*x" <<<"$output" ||
                 [ "$(wc -w <<<"$step")" -ne 1 ]; then
-                printf '%s\n%s, %s, time %d: the others did not go on\n' "$output" "$world" "$name" "$i"
+                printf '%s\n%s, %s, time %d: the others did not all go on\n' "$output" "$world" "$name" "$i"
                 failed=1
                 continue
             fi

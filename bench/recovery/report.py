@@ -27,6 +27,11 @@ NAMES = {"whole": "no failure", "lost": "moments lost", "bf16": "mirrored in bf1
 def results_of(runs, seed):
     """All runs of a seed, in the order of NAMES."""
     each = {name: json.loads((runs / f"{run}.{seed}.json").read_text()) for run, name in NAMES.items()}
+    for name, result in each.items():
+        # A rank that is late for too long is lost, too.
+        left = [recovery["ranks"] for recovery in result["runs"][0].get("recoveries", [])]
+        if left != ([] if name == "no failure" else [5]):
+            sys.exit(f"{name}, seed {seed}: expected that one of six ranks was lost, or none without a failure; ranks left: {left}")
     return {**each["no failure"], "runs": [{**result["runs"][0], "name": name} for name, result in each.items()]}
 
 
@@ -65,7 +70,8 @@ of the text that no run trains on.
 {table(heads, rows)}
 *Difference*: of the held-out loss to that without a failure of the same seed, in percent; less is better. The mean over the seeds
 with its standard error, then each seed's. *Mirrored in fp32* has the moments to the bit, as a checkpoint of the last finished
-step would; so its difference is that of the smaller batch, and of chance. Mirrors are sent after every step.
+step would; so its difference is that of the smaller batch, of lost weights, which come back in bf16, and of chance. Mirrors are
+sent after every step.
 
 ![training losses](recovery.png)
 

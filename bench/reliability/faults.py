@@ -3,15 +3,14 @@
 
 faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--document FILE]
 
-A row is good if all surviving ranks end with exact results, or all with the right error within the deadline and one second
-of the call's begin. Failed transports must refuse further calls at once, with an error. No rank may hold more descriptors
+A row is good if its fault was made, and all surviving ranks end with exact results, or all with the right error within the
+deadline and one second of the call's begin. Failed transports must refuse further calls at once, with an error. No rank may hold more descriptors
 or much more memory afterwards. Exit status: 0 all rows are good, 1 one is not, 77 no cluster can be made here (rows on
 threads run in any case).
 """
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import shlex
 import shutil
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from inject import events, last
+from inject import events, last, steps_taken
 
 HERE = pathlib.Path(__file__).resolve().parent
 CLUSTER = HERE.parent / "cluster" / "cluster.sh"
@@ -126,8 +125,7 @@ def run_on_cluster(row, program, folder):
         done = None
         while cluster.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
-            log = folder / "injector.jsonl"
-            if done is None and log.exists() and '"done"' in log.read_text():
+            if done is None and any(step["event"] == "done" for step in steps_taken(folder)):
                 done = time.monotonic()
                 # Ranks without an error call MPI_Finalize and exit.
                 until = done + (10 if all_exact(folder) else 0)
@@ -152,9 +150,7 @@ def all_exact(folder):
 
 
 def resumed(folder, rank):
-    log = folder / "injector.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    return max((line["wall"] for line in lines if line["event"] == f"cont:{rank}"), default=0.0)
+    return max((step["wall"] for step in steps_taken(folder) if step["event"] == f"cont:{rank}"), default=0.0)
 
 
 def rank_result(row, folder, rank):
@@ -190,6 +186,9 @@ def rank_result(row, folder, rank):
 def judge(row, folder, status):
     ranks = [rank_result(row, folder, r) for r in range(RANKS) if r not in row.killed]
     problems = [p for r in ranks for p in r["problems"]]
+    taken = [step["event"] for step in steps_taken(folder)][:len(row.steps)]
+    if taken != row.steps:
+        problems.append(f"the fault was not made: {len(taken)} of the steps {', '.join(row.steps)}")
     for r in ranks:
         if r["became"] not in row.apart.get(r["rank"], row.expected):
             problems.append(f"rank {r['rank']} ended with {r['became']}: {r.get('what')}")

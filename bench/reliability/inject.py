@@ -27,11 +27,20 @@ HERE = pathlib.Path(__file__).resolve().parent
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}
 
 
-def events(folder, rank):
-    """Events of a rank's journal, without an incomplete last line."""
-    path = folder / f"rank{rank}.jsonl"
+def records(path):
+    """Records of a journal, without an incomplete last line; none if there is no such file."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def events(folder, rank):
+    """Events of a rank's journal."""
+    return records(folder / f"rank{rank}.jsonl")
+
+
+def steps_taken(folder):
+    """Steps of the injector, with their times."""
+    return records(folder / "injector.jsonl")
 
 
 def last(folder, rank, event):

@@ -8,7 +8,6 @@ Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 2 something is missi
 
 import argparse
 import collections
-import json
 import pathlib
 import shlex
 import statistics
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from inject import events, last
+from inject import events, last, steps_taken
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
@@ -45,8 +44,8 @@ def run(wanted, folder):
 def troubles(folder):
     """Number of each kind of trouble."""
     counted = collections.Counter()
-    for line in (folder / "injector.jsonl").read_text().splitlines():
-        step = json.loads(line)["event"].split(":")
+    for taken in steps_taken(folder):
+        step = taken["event"].split(":")
         kind = step[2].split("=")[0] if step[0] == "wire" else step[0]
         counted[kind] += kind in TROUBLES
     counted["rate"] //= 2  # there and back
@@ -55,6 +54,8 @@ def troubles(folder):
 
 def judge(folder, status):
     problems = [] if status == 0 else [f"the program ended with {status}" if status is not None else "it hangs"]
+    if not any(troubles(folder).values()):
+        problems.append("no fault was made")
     ranks = []
     for rank in range(RANKS):
         end = last(folder, rank, "end")

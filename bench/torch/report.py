@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The page and the plots of bench/torch/run.sh.
 
-report.py forget RESULTS LINKS MODES     removes the runs over these links in these modes from torch.json
-report.py keep RESULTS COMMAND LINKS TASK MODE PRESET RUN [INTERFACES]
-                                         adds what a run of COMMAND and its links have written
+report.py keep FOLDER COMMAND LINKS TASK MODE PRESET RUN [INTERFACES]
+                                         adds what a run of COMMAND and its links have written to FOLDER's torch.json
+report.py take RESULTS FOLDER            moves FOLDER's runs to torch.json, in place of those over their links in their modes
 report.py page RESULTS                   writes torch.md from torch.json, and a plot for every link
 
 Plots are held-out losses against the seconds of training; they need gnuplot.
@@ -31,18 +31,21 @@ def runs_in(results):
     return json.loads(file.read_text()) if file.exists() else []
 
 
-def forget(results, links, modes):
-    others = [run for run in runs_in(results) if run["links"] not in links.split() or run["mode"] not in modes.split()]
-    results_json.write(results / "torch.json", others)
+def take(results, folder):
+    made = runs_in(pathlib.Path(folder))
+    again = {(run["links"], run["mode"]) for run in made}
+    others = [run for run in runs_in(results) if (run["links"], run["mode"]) not in again]
+    results_json.write(results / "torch.json", others + made)
+    (pathlib.Path(folder) / "torch.json").unlink()
 
 
-def keep(results, command, links, task, mode, preset, run, interfaces=None):
+def keep(folder, command, links, task, mode, preset, run, interfaces=None):
     cpu = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
     entry = {"command": command, "machine": f"{os.cpu_count()} cores ({cpu})", "links": links, "task": task, "mode": mode, "preset": preset}
     entry |= json.loads(pathlib.Path(run).read_text())
     if interfaces:
         entry["sent_bytes"] = json.loads(pathlib.Path(interfaces).read_text())["interfaces"][0]["sent_bytes"]
-    results_json.write(results / "torch.json", [*runs_in(results), entry])
+    results_json.write(folder / "torch.json", [*runs_in(folder), entry])
 
 
 def medians(runs):
@@ -140,8 +143,8 @@ bytes are those of the whole tensor. Without messages, callbacks return at once.
 
 
 def main():
-    what, results, *rest = sys.argv[1:]
-    {"forget": forget, "keep": keep, "page": page}[what](pathlib.Path(results), *rest)
+    what, folder, *rest = sys.argv[1:]
+    {"keep": keep, "take": take, "page": page}[what](pathlib.Path(folder), *rest)
 
 
 if __name__ == "__main__":

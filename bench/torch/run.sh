@@ -43,7 +43,6 @@ command="bench/torch/run.sh --steps $steps"
 [ "$links" = "200mbit 1gbit loopback" ] || command+=" --links \"$links\""
 [ "$modes" = "FSDP2 HSDP DDP DeepSpeed" ] || command+=" --modes \"$modes\""
 [ -z "$rounds" ] || command+=" --rounds $rounds"
-"$python" "$here/report.py" forget "$results" "$links" "$modes"
 
 # train LINKS TASK MODE PRESET [ARGUMENT...]
 train() {
@@ -60,11 +59,11 @@ train() {
             "$here/rank.sh" "$python" "${program[@]}"
         interfaces=("$scratch/links.json")
     fi
-    "$python" "$here/report.py" keep "$results" "$command" "$links" "$task" "$mode" "$preset" "$scratch/run.json" \
+    "$python" "$here/report.py" keep "$scratch" "$command" "$links" "$task" "$mode" "$preset" "$scratch/run.json" \
         "${interfaces[@]}"
 }
 
-# In turns, so that a machine that becomes slower meanwhile slows all.
+# In turns, so that a machine that becomes slower meanwhile slows all. The results of before stay until a link's runs have ended.
 for link in "${wanted_links[@]}"; do
     presets=(none 16bit 8bit 6bit 4bit "exact, 16bit" "exact, 4bit")
     times=${rounds:-1}
@@ -81,10 +80,12 @@ for link in "${wanted_links[@]}"; do
             done
         done
     done
-    [[ $link$modes = 200mbit*FSDP2* ]] || continue
-    for preset in none 8bit 4bit; do
-        train 200mbit digits FSDP2 "$preset" --digits --width 256 --batch 4 --lr 0.001
-    done
+    if [[ $link$modes = 200mbit*FSDP2* ]]; then
+        for preset in none 8bit 4bit; do
+            train 200mbit digits FSDP2 "$preset" --digits --width 256 --batch 4 --lr 0.001
+        done
+    fi
+    if [ -e "$scratch/torch.json" ]; then "$python" "$here/report.py" take "$results" "$scratch"; fi
 done
 if [[ $links = *loopback* || ! -e $results/torch_overhead.md ]]; then
     GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$here/overhead.py" >"$scratch/overhead.md"

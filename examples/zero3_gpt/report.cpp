@@ -113,6 +113,7 @@ void write_json(const std::string& file, const report_header& header, std::span<
              {std::pair("exchange", r.traffic.exchange), std::pair("mirror", r.traffic.mirror)}) {
             if (bytes != zeropp::volume()) run[name] = phase(bytes);
         }
+        for (const recovery& f : r.recoveries) run["recoveries"].push_back({{"step", f.step}, {"ranks", f.ranks}});
         out << "  " << run << (&r == &runs.back() ? "\n" : ",\n");
     }
     out << " ]\n}\n";

@@ -69,7 +69,8 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     app.add_option("--warmup", s.warmup_steps, "steps of learning-rate warm-up")
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
-    app.add_option("--final-rate", s.final_rate, "learning rate of the last step, as a part of the peak")
+    app.add_option("--final-rate", s.final_rate,
+                   "learning rate at the end of the cosine, one step after the last, as a part of the peak")
         ->capture_default_str();
     app.add_option("--seed", s.seed, "seed of the weights and of the order of the text")->capture_default_str();
     app.add_option("--layers", s.network.layers, "transformer blocks")->capture_default_str();
