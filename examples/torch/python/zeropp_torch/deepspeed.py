@@ -64,12 +64,6 @@ PRIVATE_ATTRIBUTES = {
 
 _KEYS = (*formats.FORMAT_KEYS, "ranks_per_node", "nodes_per_site", "error_feedback")
 
-# Keys that act on one direction, with the key of "zero_optimization" that switches it on.
-_SWITCHES = {
-    "weights": "zero_quantized_weights", "differences": "zero_quantized_weights",
-    "gradients": "zero_quantized_gradients", "error_feedback": "zero_quantized_gradients",
-}
-
 
 class _Settings:
     """The section "zeropp" of a configuration, and the communicators of the parameters that are made with it."""
@@ -261,11 +255,8 @@ def _install() -> None:
                     "zero_quantized_gradients, given neither", stacklevel=2,
                 )
             elif settings is not None:
-                for key, switch in _SWITCHES.items():
-                    if section.get(key) and switch not in wanted:
-                        warnings.warn(
-                            f'zeropp_torch.deepspeed: {key} of the section "zeropp" acts with {switch}, given without', stacklevel=2
-                        )
+                for words in formats.without_effect(section, wanted).values():
+                    warnings.warn(f"zeropp_torch.deepspeed: {words}", stacklevel=2)
             self.zeropp = settings
 
         return read_configuration
