@@ -21,7 +21,7 @@ require_packages iproute2 util-linux
 build_programs "$build_dir" quantized_all_reduce_perf chunks_perf tensor_list_perf
 
 programs=$build_dir/bench
-page=$results/all_reduce.part
+page=$build_dir/all_reduce.md
 failed=0
 section() { # TITLE COMMAND...: a section with what the command prints
     printf '\n== %s\n' "$1"

@@ -29,7 +29,7 @@ run=("$build_dir/bench/checksummed_perf" -b 64M -e 64M -n 7 --ranks-per-node 2)
     printf '```\n\n```\n'
     launch_ranks 4 "${run[@]}"
     printf '```\n'
-} >"$results/checksums.part"
+} >"$build_dir/checksums.md"
 # The page of an earlier run stays until here.
-mv "$results/checksums.part" "$results/checksums.md"
+mv "$build_dir/checksums.md" "$results/checksums.md"
 cat "$results/checksums.md"

@@ -398,11 +398,12 @@ Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. 
 {table(["", *(f"{rate:g}" for rate in RATES)], [losses_of(BASELINE, tuned["synchronous"]), *of_islands])}
 
 Synchronous trainings and the control *{CONTROL_NAME}* have the first row's best rate, islands the best one of their
-number.{edge} At the best rate of {BASELINE}, held-out losses by rate and momentum of the outer optimizer:
+number.{edge} At the best rate of {BASELINE}, held-out losses of exchanges in 16 bits, by rate and momentum of the outer optimizer:
 
 {table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 
-Exchanges in 4 and 2 bits have their row's best pair. The control has its best one other than 1, 0, which changes nothing.
+Exchanges in 4 and 2 bits have their row's best pair, though another may suit them better. The control has its best one other than
+1, 0, which changes nothing.
 
 With a warm-up of {SMALL.steps // SHORT_WARMUP} steps in place of {SMALL.steps // WARMUP}, {BASELINE} and two islands (H={CONTROL}, 16 bits), at their best rates, end at
 {tuned["warmups"][0]:.4f} and {tuned["warmups"][1]:.4f}.

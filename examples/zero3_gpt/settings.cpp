@@ -128,19 +128,17 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     }
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
+        deepspeed_config& config = s.runs.back().config;
+        if (s.sites == 1 && config.zero.quantized_gradients && !config.zeropp.gradient_quantizer_inter_site.empty()) {
+            config.warnings.push_back(file + ": zeropp.gradient_quantizer_inter_site is ignored: it has no effect "
+                                             "without several --sites");
+        }
     }
     for (std::size_t i = 0; !s.dump_folder.empty() && i != s.runs.size(); ++i) {
         const auto same = [&](const run_settings& other) { return other.name == s.runs[i].name; };
         if (std::ranges::count_if(s.runs, same) == 1) continue;
         throw std::invalid_argument("--dump: expected configurations with different names, given several " +
                                     s.runs[i].name);
-    }
-    for (run_settings& run : s.runs) {
-        deepspeed_config& config = run.config;
-        if (s.sites == 1 && config.zero.quantized_gradients && !config.zeropp.gradient_quantizer_inter_site.empty()) {
-            config.warnings.push_back(run.name + ": zeropp.gradient_quantizer_inter_site is ignored: it has no effect "
-                                                 "without several --sites");
-        }
     }
     for (const run_settings& run : s.runs) {
         if (s.sites == 1 || (s.timeout.count() == 0 && !run.config.zeropp.optimizer_mirror)) continue;

@@ -73,14 +73,16 @@ def of_studies():
                  f"{tuned['by layer'][1]}. Local steps in 4 bits, every 32 steps on two islands, cost {tuned[islands][1]}.")
     yield page, f"its blocks learn at 0.8 of the rate. It has {small['slower blocks'][1]}."
     yield page, f"A model of 1.07 million parameters had {larger['by layer'][0]}, at {larger['by layer'][1]} ("
-    yield page, f"and one of 4.11 million {largest['by layer'][0]}, at {largest['by layer'][1]} ("
+    yield page, f"One of 4.11 million had {largest['by layer'][0]}, at {largest['by layer'][1]} ("
     page = "docs/concepts/limits.md"
     for number, name in ("two", ""), ("Eight", "8 islands, "):
         yield page, f"{number} islands had " + "{}, {} and {}".format(*(small[f"{name}H={every}, 4 bits"][1] for every in (8, 32, 128)))
-    yield page, (f"had {larger[islands][1]} on two islands every 32 steps. With the same outer optimizer, synchronous training had "
-                 f"{small[control][1]}. Of 4.11 million parameters, two islands had {largest[islands][1]}, and synchronous training with "
+    yield page, (f"had {larger[islands][1]} on two islands every 32 steps. With the same outer optimizer, the small model's synchronous training "
+                 f"had {small[control][1]}. Of 4.11 million parameters, two islands had {largest[islands][1]}, and synchronous training with "
                  f"this outer optimizer {largest[control][1]} (")
     yield page, f"Over twice the steps, two islands had {twice} ("
+    yield "examples/torch/README.md", (f"[2 bits](../../bench/results/pareto.md) had {small['2+2 feedback'][1]} with it, and "
+                                       f"{small['2+2'][1]} without.")
     yield "docs/primitives/outer_step.md", f"cost a model of 4.11 million parameters {largest[control][1]}, without islands"
 
 

@@ -483,21 +483,25 @@ def test_deepspeeds_keys_are_understood():
         warnings.simplefilter("error")
         assert zeropp.from_deepspeed({"zero_optimization": section}) == zeropp.from_deepspeed(section) == found
         ours = {"preset": "8bit", "nodes_per_site": 2, "error_feedback": True}
-        assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": ours}) == {
-            "weights": "int8:256:fp16", "gradients": None, "nodes_per_site": 2, "error_feedback": True
+        assert zeropp.from_deepspeed({"zero_optimization": section | {"zero_quantized_gradients": True}, "zeropp": ours}) == {
+            "weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int8:256:bf16", None),
+            "nodes_per_site": 2, "error_feedback": True
         }
         assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": {"differences": "exact"}}) == {
             "weights": None, "gradients": None, "differences": "exact"
         }
+    # apply() would refuse error feedback without gradients.
+    with pytest.warns(UserWarning, match='error_feedback of the section "zeropp" acts with zero_quantized_gradients, given without'):
+        assert zeropp.from_deepspeed({"zero_optimization": section, "zeropp": {"error_feedback": True}}) == found
     section |= {"zero_hpz_partition_size": 8, "zero_quantized_nontrainable_weights": True, "zeropp_loco_param": {"err_beta": 0.8}}
     dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
     with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
         assert zeropp.from_deepspeed({"zero_optimization": section}) == found
     with pytest.warns(UserWarning, match="from_deepspeed: apply.. does not take zeropp.ranks_per_node 8; "):
         zeropp.from_deepspeed({"zeropp": {"ranks_per_node": 8}})
-    off = "zeropp.differences without zero_quantized_weights, zeropp.gradients without zero_quantized_gradients"
-    with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {off}; "):
-        zeropp.from_deepspeed({"zeropp": {"differences": "exact", "gradients": "bf16"}})
+    for key in "differences of the section", "gradients of the section":
+        with pytest.warns(UserWarning, match=f"from_deepspeed: {key} .zeropp. acts with zero_quantized"):
+            zeropp.from_deepspeed({"zeropp": {"differences": "exact", "gradients": "bf16"}})
     assert refusals(
         {
             "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(

@@ -106,7 +106,7 @@ zeropp_status zeropp_communicator_create_in_sites(const int* node_of_rank, int n
 }
 
 void zeropp_compare(zeropp_communicator* communicator, size_t calls) {
-    // All calls, SIZE_MAX, and one more are not none.
+    // A sum that wraps would compare no call.
     communicator->calls_to_compare += std::min(calls, SIZE_MAX - communicator->calls_to_compare);
 }
 

@@ -119,7 +119,7 @@ public:
 #endif
 
     /// Transport of `members`: ranks of this one, in their new order. Blocks the caller. Throws precondition_error if
-    /// `members` lacks this rank, or has other ranks than the lists that begin with the same one.
+    /// `members` lacks this rank, has ranks that do not exist, or others than the lists that begin with the same one.
     nccl_transport split(std::span<const int> members) {
         const std::optional<precondition_error> wrong = detail::split_error(name, members, rank(), size());
         const auto place = std::ranges::find(members, rank()) - members.begin();

@@ -265,11 +265,8 @@ def _install() -> None:
                     "zero_quantized_gradients, given neither", stacklevel=2,
                 )
             elif settings is not None:
-                for key, switch in formats.SWITCHES.items():
-                    if section.get(key) and switch not in wanted:
-                        warnings.warn(
-                            f'zeropp_torch.deepspeed: {key} of the section "zeropp" acts with {switch}, given without', stacklevel=2
-                        )
+                for words in formats.without_effect(section, wanted).values():
+                    warnings.warn(f"zeropp_torch.deepspeed: {words}", stacklevel=2)
             self.zeropp = settings
 
         return read_configuration

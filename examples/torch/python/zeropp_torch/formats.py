@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -168,14 +168,22 @@ def chosen(
 #: Keys of a section "zeropp" that give formats.
 FORMAT_KEYS = ("preset", "weights", "differences", "gradients")
 
-#: Keys of a section "zeropp" that act on one direction, with the key of "zero_optimization" that switches it on.
-SWITCHES = {
+# Keys of a section "zeropp" that apply() takes as they are.
+_OTHERS = ("nodes_per_site", "error_feedback")
+
+# Keys of a section "zeropp" that act on one direction, with the key of "zero_optimization" that switches it on.
+_SWITCHES = {
     "weights": "zero_quantized_weights", "differences": "zero_quantized_weights",
     "gradients": "zero_quantized_gradients", "error_feedback": "zero_quantized_gradients",
 }
 
-# Keys of a section "zeropp" that apply() takes as they are.
-_OTHERS = ("nodes_per_site", "error_feedback")
+
+def without_effect(section: Mapping[str, Any], switched_on: Collection[str]) -> dict[str, str]:
+    """Keys of a section "zeropp" whose direction is not among `switched_on`, keys of "zero_optimization"; with words."""
+    return {
+        key: f'{key} of the section "zeropp" acts with {switch}, given without'
+        for key, switch in _SWITCHES.items() if section.get(key) and switch not in switched_on
+    }
 
 
 def chosen_by(function: str, section: Mapping[str, Any]) -> Chosen:
@@ -193,8 +201,8 @@ def chosen_by(function: str, section: Mapping[str, Any]) -> Chosen:
 
 def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. A section "zeropp", as of
-    zeropp_torch.deepspeed, gives formats, error feedback and sites. Warns of settings that apply() does not take. hpZ is
-    an argument of fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
+    zeropp_torch.deepspeed, gives formats, error feedback and sites. Warns of settings that apply() does not take, and leaves out
+    those of a direction that is off. hpZ is an argument of fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
     words = "a mapping, as json.load() makes"
     arguments.instance("from_deepspeed", "config", config, Mapping, words)
     section = arguments.instance(
@@ -213,18 +221,18 @@ def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
         and (key, value) != without_hpz
     ]
     dropped += [f"zeropp.{key} {value}" for key, value in ours.items() if key not in FORMAT_KEYS + _OTHERS]
-    for key, switch in SWITCHES.items():
-        if key in FORMAT_KEYS and ours.get(key) and not section.get(switch):
-            dropped.append(f"zeropp.{key} without {switch}")
     if dropped:
         warnings.warn(
             f"from_deepspeed: apply() does not take {', '.join(dropped)}; hpZ is fully_shard(secondary=), and error feedback "
             "apply(error_feedback=True)",
             stacklevel=2,
         )
+    unused = without_effect(ours, [key for key in taken if section.get(key)])
+    for words in unused.values():
+        warnings.warn(f"from_deepspeed: {words}", stacklevel=2)
     differs = chosen_formats.differences is not None and section.get("zero_quantized_weights")
     return {
         **{argument: getattr(chosen_formats, argument) if section.get(key) else None for key, argument in taken.items()},
         **({"differences": chosen_formats.differences} if differs else {}),
-        **{key: ours[key] for key in _OTHERS if key in ours},
+        **{key: ours[key] for key in _OTHERS if key in ours and key not in unused},
     }

@@ -65,7 +65,7 @@ class _SharedMeshes:
             key = (reshard_after_forward, mesh_info.mesh)
             if key not in self._infos:
                 info = original(reshard_after_forward, mesh_info)
-                # All ranks are no smaller group: FSDP knows that by the unit's own object.
+                # For a group of all ranks, FSDP returns the unit's own object, and compares it by identity.
                 if info is mesh_info:
                     return info
                 self._infos[key] = info
