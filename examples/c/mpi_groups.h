@@ -46,7 +46,6 @@ static inline int mpi_groups_all_gather(void* context, int group, void* stream, 
     MPI_Request request;
     int rank = 0;
     (void)stream; /* for device memory alone */
-    if (groups->count == 0) return -1;
     if (bytes > INT_MAX) return mpi_groups_failed(groups, "expected messages below 2 GiB");
     MPI_Comm_rank(groups->comms[group], &rank);
     /* MPI refuses an address of `receive` as `send`. */
@@ -62,7 +61,6 @@ static inline int mpi_groups_all_to_all(void* context, int group, void* stream, 
     mpi_groups* groups = (mpi_groups*)context;
     MPI_Request request;
     (void)stream;
-    if (groups->count == 0) return -1;
     if (bytes > INT_MAX) return mpi_groups_failed(groups, "expected messages below 2 GiB");
     return mpi_groups_wait(
         groups,
@@ -75,7 +73,6 @@ static inline int mpi_groups_split(void* context, int group, const int* members,
     MPI_Group all, some;
     MPI_Request request;
     int status;
-    if (groups->count == 0) return -1;
     if (groups->count == mpi_groups_most) return mpi_groups_failed(groups, "too many groups");
     /* All ranks of `group` split it together. They meet first, because MPI_Comm_create_group cannot be given up. */
     if (mpi_groups_wait(groups, MPI_Ibarrier(groups->comms[group], &request), &request) != 0) return -1;
@@ -91,18 +88,14 @@ static inline int mpi_groups_split(void* context, int group, const int* members,
 }
 
 /* The callbacks of `groups`, which must outlive them. Collective: duplicates `comm`, so that messages of others on it
- * are apart. If a rank does not come within `seconds`, all callbacks fail. */
+ * are apart. A rank that does not come leaves the others waiting, because MPI_Comm_dup cannot be given up. */
 static inline zeropp_callbacks mpi_groups_of(mpi_groups* groups, MPI_Comm comm, double seconds) {
     zeropp_callbacks callbacks;
-    MPI_Request request;
-    groups->count = 0;
+    groups->count = 1;
     groups->seconds = seconds;
     groups->problem = "";
-    /* The ranks meet first, because MPI_Comm_dup cannot be given up. */
-    if (mpi_groups_wait(groups, MPI_Ibarrier(comm, &request), &request) == 0) {
-        MPI_Comm_dup(comm, &groups->comms[groups->count++]);
-        MPI_Comm_set_errhandler(groups->comms[0], MPI_ERRORS_RETURN);
-    }
+    MPI_Comm_dup(comm, &groups->comms[0]);
+    MPI_Comm_set_errhandler(groups->comms[0], MPI_ERRORS_RETURN);
     callbacks.context = groups;
     callbacks.all_gather = mpi_groups_all_gather;
     callbacks.all_to_all = mpi_groups_all_to_all;
